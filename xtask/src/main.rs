@@ -1,0 +1,2 @@
+//! Repository chores: `cargo xtask tidy`.
+fn main() {}
