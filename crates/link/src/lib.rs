@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 pub use memory::{Memory, Side};
 use shunt_os::handles;
-use shunt_ring::bitmap::ReadyMap;
+use shunt_ring::ReadyMap;
 pub use slots::Slots;
 
 /// No stream stands in this slot.

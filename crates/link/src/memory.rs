@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 
 use shunt_os::mapping::{self, Mapping};
 use shunt_os::{Errno, Result};
-use shunt_ring::bitmap::ReadyMap;
+use shunt_ring::ReadyMap;
 use shunt_ring::Direction;
 
 const MAGIC: u64 = 0x3174_6e75_6853; // "Shunt1"
