@@ -17,6 +17,7 @@ pub mod park;
 pub mod peer;
 pub mod raw;
 pub mod real;
+pub mod signals;
 pub mod tcp;
 
 /// An operating-system error number, always positive.

@@ -94,6 +94,21 @@ pub fn is_nonblocking(fd: i32) -> bool {
     flags.is_ok_and(|flags| flags as i32 & libc::O_NONBLOCK != 0)
 }
 
+/// Whether the number names an open file.
+pub fn is_open(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFD) }.is_ok()
+}
+
+/// Whether the descriptor is a regular file.
+pub fn is_regular_file(fd: i32) -> bool {
+    // SAFETY: zero is a valid stat buffer.
+    let mut stat: libc::stat = unsafe { zeroed() };
+    // SAFETY: `stat` is valid for the call.
+    let got = unsafe { sys!(libc::SYS_fstat, fd, &raw mut stat) };
+    got.is_ok() && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+}
+
 /// Whether the descriptor survives exec.
 pub fn survives_exec(fd: i32) -> bool {
     // SAFETY: no pointers.
@@ -132,6 +147,33 @@ pub unsafe fn send_now(fd: i32, base: *const u8, len: usize) -> Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the caller vouches for the range.
     unsafe { sys!(libc::SYS_sendto, fd, base, len, flags, 0, 0) }
+}
+
+/// `shutdown` of both directions.
+pub fn shut_both(fd: i32) {
+    // SAFETY: no pointers.
+    let _ = unsafe { sys!(libc::SYS_shutdown, fd, libc::SHUT_RDWR) };
+}
+
+/// `shutdown` of the sending direction.
+pub fn shut_writing(fd: i32) {
+    // SAFETY: no pointers.
+    let _ = unsafe { sys!(libc::SYS_shutdown, fd, libc::SHUT_WR) };
+}
+
+/// Makes the coming close a reset (SO_LINGER of zero seconds).
+pub fn close_will_reset(fd: i32) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    let bytes = size_of::<libc::linger>();
+    // SAFETY: a valid option of its size.
+    let _ = unsafe { sys!(libc::SYS_setsockopt, fd, level, name, &raw const linger, bytes) };
+}
+
+/// A second descriptor of the same open file, high and CLOEXEC.
+pub fn duplicate(fd: i32) -> Result<i32> {
+    // SAFETY: no pointers.
+    place_high(unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0)? } as i32)
 }
 
 /// Name of a rendezvous: an abstract Unix address, scoped by the kernel to this network namespace.

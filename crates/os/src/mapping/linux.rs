@@ -76,6 +76,11 @@ pub fn anonymous(bytes: usize) -> Result<Mapping> {
     map_with(-1, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
 }
 
+/// Zero memory that a process and its forked children share.
+pub fn anonymous_shared(bytes: usize) -> Result<Mapping> {
+    map_with(-1, bytes, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+}
+
 fn map_with(fd: i32, bytes: usize, flags: i32) -> Result<Mapping> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a fresh mapping at an address of the kernel's choice.

@@ -71,6 +71,12 @@ pub fn getpid() -> i32 {
     unsafe { sys!(libc::SYS_getpid) }.unwrap_or(0) as i32
 }
 
+/// `getppid`.
+pub fn getppid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { sys!(libc::SYS_getppid) }.unwrap_or(0) as i32
+}
+
 /// `gettid`.
 pub fn gettid() -> i32 {
     // SAFETY: no arguments.
