@@ -80,6 +80,7 @@ catalog! {
         LinkFailed = "link_failed", "the link to the other process broke";
         ForkChild = "fork_child", "a forked child uses it together with its parent";
         IoUring = "io_uring", "the program uses io_uring";
+        OtherLibc = "other_libc", "the program uses a C library that cannot load ours";
     }
 }
 

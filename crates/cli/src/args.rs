@@ -1,0 +1,46 @@
+//! What can be typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Unmodified socket programs at memory speed.
+#[derive(Parser)]
+#[command(name = "shunt", version, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Run(Run),
+    #[command(hide = true)]
+    UpdateReport(UpdateReport),
+}
+
+/// Run a program with its TCP streams accelerated
+///
+/// Without --report, shunt becomes the program (same process). With it, shunt stays as the parent,
+/// passes signals on, and ends as the program ended.
+#[derive(clap::Args)]
+pub struct Run {
+    /// Write totals over the program and all its descendants to this file, as JSON
+    ///
+    /// The file is written when the program ends. If it left descendants behind (a daemon), the
+    /// file is written again when the last of them has ended.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROG")]
+    pub command: Vec<OsString>,
+}
+
+/// Wait for the descendants that a program left, then bring its report up to date
+#[derive(clap::Args)]
+pub struct UpdateReport {
+    pub counters: PathBuf,
+    pub report: PathBuf,
+    pub descendants: Vec<i32>,
+}

@@ -1,0 +1,31 @@
+//! The `shunt` command: start programs accelerated, say what became of their streams, measure.
+//!
+//! This file is the table of contents. The library that is loaded into programs shares nothing with
+//! this command but the layout of the counters (crate `stats`) and a few environment variables
+//! (`library.rs`).
+
+mod args;
+mod library;
+mod report;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Args::parse().command {
+        Command::Run(args) => return run::run(&args),
+        Command::UpdateReport(args) => run::update_report(&args),
+    };
+    finish(outcome)
+}
+
+/// Prints an error as one line.
+fn finish(outcome: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    eprintln!("shunt: {error:#}");
+    ExitCode::FAILURE
+}
