@@ -1,0 +1,40 @@
+//! The shared words of one direction, as the handover needs them. Production implements this over
+//! atomics in mapped memory, the model checker over plain cells, so both run the same code.
+
+use crate::{End, Violation};
+
+/// Loads are `Acquire`, stores are `Release`, `end_cas` is `AcqRel` (`Acquire` when it fails).
+///
+/// Everything an end hands over is published by its `end_cas`: the writer stores `tail` and
+/// `up_at` before it sets `Open`, and every ring byte before it sets `Down`.
+pub trait Words {
+    /// Stored by the writer: every ring byte before this offset is written.
+    fn tail(&self) -> u64;
+    fn set_tail(&self, offset: u64);
+
+    /// Stored by the writer: the segment's first offset. Meaningful once `end` has been `Open`.
+    fn up_at(&self) -> u64;
+    fn set_up_at(&self, offset: u64);
+
+    /// Stored by the reader: every ring byte before this offset is taken.
+    fn head(&self) -> u64;
+    fn set_head(&self, offset: u64);
+
+    /// The word of [`End`], changed by both sides, always by compare-exchange.
+    fn end(&self) -> u64;
+    /// `Err` carries the value found.
+    fn end_cas(&self, from: u64, to: u64) -> Result<(), u64>;
+}
+
+pub(crate) fn end(words: &impl Words) -> Result<End, Violation> {
+    End::decode(words.end())
+}
+
+/// True when this side was first.
+pub(crate) fn change(words: &impl Words, from: End, to: End) -> bool {
+    words.end_cas(from.encode(), to.encode()).is_ok()
+}
+
+/// An honest peer changes the word at most this often during one call: `Open`, `Seen`, `Stop`
+/// under the writer's eyes; `Open`, `Recalled`, `Idle` under the reader's.
+pub(crate) const LOOKS_MAX: u32 = 4;
