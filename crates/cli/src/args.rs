@@ -16,6 +16,7 @@ pub struct Args {
 #[derive(Subcommand)]
 pub enum Command {
     Run(Run),
+    Stat(Stat),
     #[command(hide = true)]
     UpdateReport(UpdateReport),
 }
@@ -35,6 +36,16 @@ pub struct Run {
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROG")]
     pub command: Vec<OsString>,
+}
+
+/// Show the processes that run under Shunt and what carries their streams
+#[derive(clap::Args)]
+pub struct Stat {
+    #[arg(long)]
+    pub json: bool,
+    /// Processes to look at; all, if none is named
+    #[arg(value_name = "PID")]
+    pub pids: Vec<i32>,
 }
 
 /// Wait for the descendants that a program left, then bring its report up to date

@@ -46,7 +46,7 @@ pub fn find() -> Result<Library> {
 pub fn preload_value(library: &Path, before: Option<OsString>) -> Result<OsString> {
     let separator = |byte: &u8| matches!(byte, b':' | b' ');
     let name = library.as_os_str();
-    if name.as_bytes().iter().any(|byte| separator(byte)) {
+    if name.as_bytes().iter().any(separator) {
         bail!("the loader cannot load {}: no blank or colon may be in the path", library.display());
     }
     let mut value = name.to_owned();

@@ -8,6 +8,7 @@ mod args;
 mod library;
 mod report;
 mod run;
+mod stat;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ use args::{Args, Command};
 fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Run(args) => return run::run(&args),
+        Command::Stat(args) => stat::stat(&args),
         Command::UpdateReport(args) => run::update_report(&args),
     };
     finish(outcome)

@@ -45,6 +45,9 @@ pub struct ReportProcess {
 pub struct Stat {
     pub schema: u32,
     pub shunt: &'static str,
+    /// Processes that this user may not look into.
+    pub not_looked_at: usize,
+    pub unreadable: Vec<String>,
     pub totals: TotalsJson,
     pub processes: Vec<StatProcess>,
 }
