@@ -17,6 +17,7 @@ pub struct Args {
 pub enum Command {
     Run(Run),
     Stat(Stat),
+    Demo(Demo),
     #[command(hide = true)]
     UpdateReport(UpdateReport),
 }
@@ -46,6 +47,25 @@ pub struct Stat {
     /// Processes to look at; all, if none is named
     #[arg(value_name = "PID")]
     pub pids: Vec<i32>,
+}
+
+/// Run Redis, nginx, PostgreSQL, iperf3 and sockperf plain and accelerated, and compare
+#[derive(clap::Args)]
+pub struct Demo {
+    /// Which of sockperf, iperf3, redis, nginx, postgres
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// How often plain and accelerated take turns; medians are shown
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// How long one round of one program takes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub seconds: u32,
+    #[arg(long)]
+    pub json: bool,
+    /// Try the programs without the library
+    #[arg(long, hide = true)]
+    pub plain_only: bool,
 }
 
 /// Wait for the descendants that a program left, then bring its report up to date

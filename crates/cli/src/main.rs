@@ -5,6 +5,7 @@
 //! (`library.rs`).
 
 mod args;
+mod demo;
 mod library;
 mod report;
 mod run;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Run(args) => return run::run(&args),
         Command::Stat(args) => stat::stat(&args),
+        Command::Demo(args) => demo::demo(&args),
         Command::UpdateReport(args) => run::update_report(&args),
     };
     finish(outcome)
