@@ -5,7 +5,11 @@
 //! (`library.rs`).
 
 mod args;
+mod bench;
+mod child;
 mod demo;
+mod figures;
+mod interrupt;
 mod library;
 mod report;
 mod run;
@@ -21,6 +25,8 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Run(args) => return run::run(&args),
         Command::Stat(args) => stat::stat(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::BenchPeer(args) => bench::peer(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::UpdateReport(args) => run::update_report(&args),
     };

@@ -4,7 +4,6 @@
 //! clients take turns, so that what disturbs the machine disturbs both sides alike.
 
 mod install;
-mod interrupt;
 mod iperf3;
 mod nginx;
 mod postgres;
@@ -17,7 +16,8 @@ mod table;
 
 use anyhow::{bail, Result};
 
-use crate::args;
+use crate::figures::figure;
+use crate::{args, interrupt};
 use recipe::{Measure, Recipe};
 use server::Server;
 use stage::{Mode, Stage, Theatre};
@@ -86,10 +86,7 @@ fn rounds(measure: &Measure, sides: &[(Stage, Server)], rounds: u32) -> Result<R
             server.still_runs()?;
             row.add(stage.mode, value, stage.take_streams());
             let (name, mode) = (measure.name, stage.mode.name());
-            eprintln!(
-                "{name}: round {round} of {rounds}, {mode}: {}",
-                table::figure(value, measure.unit)
-            );
+            eprintln!("{name}: round {round} of {rounds}, {mode}: {}", figure(value, measure.unit));
         }
     }
     Ok(row)

@@ -32,6 +32,7 @@ fn serve(stage: &Stage) -> Result<Server> {
         .command("postgres")
         .args(["-D", &data, "-p", &stage.port.to_string(), "-k", &folder])
         .args(["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"])
+        .args(["-c", "dynamic_shared_memory_type=mmap"])
         .unprivileged()
         .serve()?;
     server.wait_until_it_says("ready to accept connections")?;

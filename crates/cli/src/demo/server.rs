@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use super::install;
-use super::interrupt;
 use super::stage::{unprivileged_user, Mode, Stage};
+use crate::{child, interrupt};
 
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 /// Beyond the seconds that the measure itself takes.
@@ -114,7 +114,10 @@ impl<'a> Program<'a> {
         if let Some(user) = unprivileged_user().filter(|_| self.unprivileged) {
             command.uid(user.uid).gid(user.gid);
         }
-        interrupt::prepare(&mut command, self.core);
+        child::ends_with_us(&mut command);
+        if let Some(core) = self.core {
+            child::on_core(&mut command, core);
+        }
         let child = command.spawn().with_context(|| format!("cannot start {}", self.name))?;
         Ok(Server { name: self.name, child: Some(child).into(), output, report })
     }
@@ -177,20 +180,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let Some(mut child) = self.child.get_mut().take() else { return };
+        let Some(mut process) = self.child.get_mut().take() else { return };
         let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
-        if has_ended(&mut child) {
+        if has_ended(&mut process) {
             return;
         }
-        let pid = child.id() as i32;
+        let pid = process.id() as i32;
         // All of them take SIGINT as the wish to end at once but in order.
-        interrupt::send(pid, libc::SIGINT);
+        child::send(pid, libc::SIGINT);
         let deadline = Instant::now() + STOP_TIME_MAX;
-        while !has_ended(&mut child) && Instant::now() < deadline {
+        while !has_ended(&mut process) && Instant::now() < deadline {
             sleep(GLANCE_EVERY);
         }
-        interrupt::send(-pid, libc::SIGKILL);
-        let _ = child.wait();
+        child::send(-pid, libc::SIGKILL);
+        let _ = process.wait();
     }
 }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, Context, Result};
 
-use super::interrupt::is_root;
 use super::server::Program;
+use crate::child::is_root;
 use crate::library::{self, Library};
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use crate::library::{self, Library, PRELOAD_VARIABLE, REPORT_DIR_VARIABLE};
 use program::{Refused, Treatment};
 
 pub use process::start_time;
-pub use report_dir::DIRECTORY_PREFIX;
+pub use report_dir::{ReportDir, DIRECTORY_PREFIX};
 pub use supervise::update_report;
 
 /// The exit status of `env` and `timeout` for a failure of their own.
