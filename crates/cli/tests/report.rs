@@ -113,11 +113,11 @@ fn stat_shows_the_streams_of_a_running_process() {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let line = lines.find(|line| line.contains("counted by ")).unwrap();
-        let pid = line.rsplit(' ').next().unwrap();
+        let pid: u32 = line.rsplit(' ').next().unwrap().parse().unwrap();
 
         let output = shunt().args(["stat", "--json"]).output().unwrap();
         let stat: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let ours = |process: &&Value| process["pid"].to_string() == pid;
+        let ours = |process: &&Value| process["pid"] == pid;
         let mut found = stat["processes"].as_array().unwrap().iter().filter(ours);
         let process = found.next().expect("the counting program is listed");
         assert_totals(&process["totals"], 1);
@@ -127,7 +127,7 @@ fn stat_shows_the_streams_of_a_running_process() {
         assert_eq!((&stream["carrier"], &stream["reason"]), (&"shm".into(), &Value::Null));
         assert_eq!((&stream["bytes_sent"], &stream["bytes_received"]), (&90.into(), &7.into()));
 
-        let table = stdout(&shunt().args(["stat", pid]).output().unwrap());
+        let table = stdout(&shunt().args(["stat", &pid.to_string()]).output().unwrap());
         assert!(table.contains("127.0.0.1:6379") && table.contains("shm"), "{table}");
         drop(child.stdin.take());
         child.wait().unwrap();

@@ -100,6 +100,15 @@ mod tests {
     }
 
     #[test]
+    fn every_reason_is_documented() {
+        let page = include_str!("../../../docs/design/stats.md");
+        for reason in Reason::ALL {
+            let row = format!("| `{}` | {} |", reason.name(), reason.help());
+            assert!(page.contains(&row), "docs/design/stats.md lacks: {row}");
+        }
+    }
+
+    #[test]
     fn names_are_lower_case_words() {
         let plain = |c: char| c.is_ascii_lowercase() || c == '_';
         assert!(Reason::ALL.iter().all(|reason| reason.name().chars().all(plain)));

@@ -4,9 +4,11 @@
 //! (`supervise.rs`), and the counters of the program and all its descendants, also of those that
 //! are killed, are files in a directory of ours (`report_dir.rs`).
 
+mod family;
 mod process;
 mod program;
 mod report_dir;
+mod signals;
 mod supervise;
 
 use std::os::unix::process::CommandExt;
@@ -15,10 +17,10 @@ use std::process::{Command, ExitCode};
 use shunt_stats::Reason;
 
 use crate::args;
-use crate::library::{self, Library, PRELOAD_VARIABLE, REPORT_DIR_VARIABLE};
+use crate::library::{self, Library, PRELOAD_VARIABLE};
 use program::{Refused, Treatment};
 
-pub use process::start_time;
+pub use family::start_time;
 pub use report_dir::{ReportDir, DIRECTORY_PREFIX};
 pub use supervise::update_report;
 
@@ -39,8 +41,7 @@ fn start(args: &args::Run) -> Result<std::convert::Infallible, Refused> {
     let path = program::find(name)?;
     let mut command = Command::new(&path);
     command.arg0(name).args(arguments);
-    command.env_remove(REPORT_DIR_VARIABLE);
-    process::inherit_sigpipe(&mut command);
+    signals::inherit_sigpipe(&mut command);
     let reason = accelerate(&mut command, program::judge(&path)?)?;
     match &args.report {
         Some(report) => supervise::run(command, &args.command, report, reason),

@@ -14,10 +14,11 @@ use std::time::Instant;
 use anyhow::{bail, Context, Result};
 use shunt_stats::{Reason, Snapshot};
 
-use super::process::{self, Change, Event, Pid, Signals};
+use super::process::{self, Change, Pid};
 use super::program::Refused;
 use super::report_dir::{Counters, ReportDir};
-use super::{not_started, own};
+use super::signals::{self, Event, Signal, Signals};
+use super::{family, not_started, own};
 use crate::args;
 use crate::library::REPORT_DIR_VARIABLE;
 use crate::report::{self, Ended, Report, ReportProcess, SCHEMA};
@@ -50,7 +51,7 @@ pub fn run(
     let summary =
         Summary { words, program: &path, ended, seconds: started.elapsed().as_secs_f64(), reason };
     let own_pid = std::process::id() as Pid;
-    let mut left = process::descendants(&[own_pid]);
+    let mut left = family::descendants(&[own_pid]);
     left.retain(|pid| *pid != own_pid);
     if let Err(error) = write(&report, &summary.report(&counters.read(), left.len())) {
         eprintln!("shunt: {error:#}");
@@ -65,14 +66,14 @@ pub fn run(
 fn accompany(signals: &Signals, child: Pid) -> Ended {
     loop {
         match signals.wait() {
-            Event::Forward(signal) => process::send(child, signal),
+            Event::Forward(signal) => signals::send(child, signal),
             Event::Nothing => {}
             Event::Child => {
                 while let Some(change) = process::next_change() {
                     match change {
                         Change::Ended(pid, ended) if pid == child => return ended,
                         Change::Stopped(pid, signal) if pid == child && by_terminal(signal) => {
-                            process::stop_self();
+                            signals::stop_self();
                         }
                         _ => {}
                     }
@@ -83,7 +84,7 @@ fn accompany(signals: &Signals, child: Pid) -> Ended {
 }
 
 /// A program stopped by SIGSTOP may be continued by whoever did that, without our knowledge.
-fn by_terminal(signal: process::Signal) -> bool {
+fn by_terminal(signal: Signal) -> bool {
     matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
 }
 
@@ -180,15 +181,15 @@ fn wait_in_background(left: &[Pid], counters: &ReportDir, report: &Path) -> Resu
 /// The process in the background: waits for the last descendant, then brings the report up to date.
 pub fn update_report(args: &args::UpdateReport) -> Result<()> {
     let counters = ReportDir::existing(args.counters.clone());
-    let new_files = process::watch_new_files(counters.path())?;
+    let new_files = family::watch_new_files(counters.path())?;
     let mut known = args.descendants.clone();
     loop {
         known.extend(counters.read().processes.iter().filter_map(live));
-        known = process::descendants(&known);
+        known = family::descendants(&known);
         if known.is_empty() {
             break;
         }
-        process::wait_for_end_of_any(&known, &new_files)?;
+        family::wait_for_end_of_any(&known, &new_files)?;
     }
     let updated = update(&args.report, &counters.read());
     counters.remove();
@@ -198,7 +199,7 @@ pub fn update_report(args: &args::UpdateReport) -> Result<()> {
 /// The process that wrote these counters, if it runs; its number may have gone to another since.
 fn live(process: &Snapshot) -> Option<Pid> {
     let pid = process.pid as Pid;
-    (process::start_time(pid)? == process.start_time).then_some(pid)
+    (family::start_time(pid)? == process.start_time).then_some(pid)
 }
 
 /// Replaces the counters in a report and keeps the rest.
