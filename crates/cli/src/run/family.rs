@@ -35,9 +35,13 @@ pub fn start_time(pid: Pid) -> Option<u64> {
 
 /// Sleeps until one of the processes ends or a file appears in the directory.
 pub fn wait_for_end_of_any(pids: &[Pid], or_new_file_in: &OwnedFd) -> io::Result<()> {
-    let handles: Vec<OwnedFd> = pids.iter().filter_map(|pid| open_process(*pid)).collect();
-    if handles.len() < pids.len() {
-        return Ok(());
+    let mut handles = Vec::new();
+    for pid in pids {
+        match open_process(*pid) {
+            Ok(handle) => handles.push(handle),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+            Err(error) => return Err(error),
+        }
     }
     let mut waits: Vec<libc::pollfd> = (handles.iter().chain([or_new_file_in]))
         .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
@@ -62,11 +66,11 @@ pub fn watch_new_files(directory: &Path) -> io::Result<OwnedFd> {
     Ok(watch)
 }
 
-fn open_process(pid: Pid) -> Option<OwnedFd> {
+fn open_process(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int;
     // SAFETY: a new descriptor that nobody else owns.
-    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn running() -> impl Iterator<Item = Pid> {

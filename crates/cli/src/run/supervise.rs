@@ -56,7 +56,8 @@ pub fn run(
     if let Err(error) = write(&report, &summary.report(&counters.read(), left.len())) {
         eprintln!("shunt: {error:#}");
     }
-    if left.is_empty() || wait_in_background(&left, &counters, &report).is_err() {
+    let waits = !left.is_empty() && report.is_file();
+    if !waits || wait_in_background(&left, &counters, &report).is_err() {
         counters.remove();
     }
     process::end_as(ended)
@@ -181,19 +182,24 @@ fn wait_in_background(left: &[Pid], counters: &ReportDir, report: &Path) -> Resu
 /// The process in the background: waits for the last descendant, then brings the report up to date.
 pub fn update_report(args: &args::UpdateReport) -> Result<()> {
     let counters = ReportDir::existing(args.counters.clone());
+    // Who cannot be waited for is counted as far as it came.
+    let waited = wait_for_all(&args.descendants, &counters);
+    let updated = update(&args.report, &counters.read());
+    counters.remove();
+    waited.and(updated)
+}
+
+fn wait_for_all(descendants: &[Pid], counters: &ReportDir) -> Result<()> {
     let new_files = family::watch_new_files(counters.path())?;
-    let mut known = args.descendants.clone();
+    let mut known = descendants.to_vec();
     loop {
         known.extend(counters.read().processes.iter().filter_map(live));
         known = family::descendants(&known);
         if known.is_empty() {
-            break;
+            return Ok(());
         }
         family::wait_for_end_of_any(&known, &new_files)?;
     }
-    let updated = update(&args.report, &counters.read());
-    counters.remove();
-    updated
 }
 
 /// The process that wrote these counters, if it runs; its number may have gone to another since.
