@@ -13,8 +13,8 @@ use core::ptr::NonNull;
 
 use shunt_os::mapping::{self, Mapping};
 use shunt_os::{Errno, Result};
-use shunt_ring::ReadyMap;
 use shunt_ring::Direction;
+use shunt_ring::ReadyMap;
 
 const MAGIC: u64 = 0x3174_6e75_6853; // "Shunt1"
 const PAGE: usize = 4096;
@@ -122,9 +122,8 @@ impl Memory {
     /// The control words of the direction that `writer` writes in `slot`.
     pub fn direction(&self, slot: u32, writer: Side) -> NonNull<Direction> {
         assert!(slot < self.slots);
-        let offset = CONTROL
-            + slot as usize * CONTROL_BYTES
-            + writer as usize * size_of::<Direction>();
+        let offset =
+            CONTROL + slot as usize * CONTROL_BYTES + writer as usize * size_of::<Direction>();
         // SAFETY: inside the mapping, by `total`.
         unsafe { self.mapping.base.add(offset).cast() }
     }

@@ -16,8 +16,7 @@ struct Inner {
 impl Slots {
     /// All free, lowest first.
     pub fn new(count: u32) -> Slots {
-        let inner =
-            Inner { free: (0..count).rev().collect(), holders: vec![0; count as usize] };
+        let inner = Inner { free: (0..count).rev().collect(), holders: vec![0; count as usize] };
         Slots { inner: Mutex::new(inner) }
     }
 

@@ -65,10 +65,8 @@ fn steady(fd: i32, request: libc::c_ulong) -> Result<(u64, Info)> {
 /// How many bytes of the TCP connection this end has read. No thread may be reading meanwhile.
 pub fn bytes_read(fd: i32) -> Result<u64> {
     let (unread, info) = steady(fd, libc::FIONREAD)?;
-    let finished = matches!(
-        info.state,
-        TCP_CLOSE_WAIT | TCP_LAST_ACK | TCP_CLOSING | TCP_TIME_WAIT
-    );
+    let finished =
+        matches!(info.state, TCP_CLOSE_WAIT | TCP_LAST_ACK | TCP_CLOSING | TCP_TIME_WAIT);
     Ok(info.bytes_received.saturating_sub(unread).saturating_sub(u64::from(finished)))
 }
 

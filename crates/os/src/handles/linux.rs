@@ -16,11 +16,8 @@ pub fn place_high(fd: i32) -> Result<i32> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid.
     unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit)? };
-    let lowest = if limit.rlim_cur > HIGH_FD + 400 {
-        HIGH_FD
-    } else {
-        limit.rlim_cur - limit.rlim_cur / 4
-    };
+    let lowest =
+        if limit.rlim_cur > HIGH_FD + 400 { HIGH_FD } else { limit.rlim_cur - limit.rlim_cur / 4 };
     // SAFETY: no pointers.
     let high = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) };
     close(fd);
@@ -300,8 +297,7 @@ pub struct Received {
 /// EAGAIN: none is there. Zero bytes: the other side is gone.
 pub fn receive_message(fd: i32, buffer: &mut [u8]) -> Result<Received> {
     let mut control = ControlBuffer([0; 64]);
-    let mut vector =
-        libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { zeroed() };
     message.msg_iov = &raw mut vector;

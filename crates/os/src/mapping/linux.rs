@@ -56,7 +56,9 @@ pub fn create(name: &core::ffi::CStr, bytes: usize, seal: bool) -> Result<i32> {
 pub fn sealed_size(fd: i32) -> Result<usize> {
     // SAFETY: no pointers.
     let seals = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GET_SEALS)? } as i32;
-    if seals & (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL) != (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL) {
+    if seals & (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)
+        != (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)
+    {
         return Err(Errno(libc::EPERM));
     }
     // SAFETY: zero is a valid stat buffer.
