@@ -24,6 +24,13 @@ mod layout;
 mod producer;
 mod sync;
 
+#[cfg(all(test, not(loom)))]
+mod hostile;
+#[cfg(all(test, not(loom)))]
+mod oracle;
+#[cfg(all(test, not(loom)))]
+mod rig;
+
 pub use bitmap::{ReadyMap, SLOTS};
 pub use bytes::Byte;
 pub use consumer::Consumer;
