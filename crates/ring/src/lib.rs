@@ -26,6 +26,8 @@ mod sync;
 
 #[cfg(all(test, not(loom)))]
 mod hostile;
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(all(test, not(loom)))]
 mod oracle;
 #[cfg(all(test, not(loom)))]
