@@ -177,12 +177,12 @@ impl Victim {
 }
 
 proptest! {
-    #![proptest_config(cases(1_000, 12))]
+    #![proptest_config(cases(1_000, 6))]
 
     #[test]
     fn scribbled_words_never_panic_and_never_reach_outside(
         log in 0u32..8,
-        steps in prop::collection::vec(step(), 0..if cfg!(miri) { 40 } else { 200 }),
+        steps in prop::collection::vec(step(), 0..if cfg!(miri) { 25 } else { 200 }),
     ) {
         let mut victim = Victim::new(1 << log);
         for step in steps {
@@ -224,11 +224,11 @@ fn an_index_that_goes_back_is_corrupt() {
 }
 
 proptest! {
-    #![proptest_config(cases(500, 4))]
+    #![proptest_config(cases(500, 2))]
 
     #[test]
     fn a_drain_gives_each_marked_slot_once(
-        slots in prop::collection::vec(0..SLOTS + 100, 0..200),
+        slots in prop::collection::vec(0..SLOTS + 100, 0..if cfg!(miri) { 20 } else { 200 }),
     ) {
         let map = ReadyMap::new();
         slots.iter().for_each(|&slot| map.mark(slot));

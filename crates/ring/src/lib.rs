@@ -32,6 +32,8 @@ mod models;
 mod oracle;
 #[cfg(all(test, not(loom)))]
 mod rig;
+#[cfg(all(test, not(loom)))]
+mod threads;
 
 pub use bitmap::{ReadyMap, SLOTS};
 pub use bytes::Byte;

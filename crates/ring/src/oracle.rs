@@ -280,13 +280,13 @@ fn offset() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(cases(500, 12))]
+    #![proptest_config(cases(500, 6))]
 
     #[test]
     fn any_sequence_of_operations_equals_a_queue(
         log in 0u32..9,
         offset in offset(),
-        operations in prop::collection::vec(operation(), 0..if cfg!(miri) { 40 } else { 300 }),
+        operations in prop::collection::vec(operation(), 0..if cfg!(miri) { 25 } else { 300 }),
     ) {
         let mut world = World::new(1 << log, offset);
         for operation in operations {
