@@ -24,6 +24,17 @@ mod layout;
 mod producer;
 mod sync;
 
+#[cfg(all(test, not(loom)))]
+mod hostile;
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod oracle;
+#[cfg(all(test, not(loom)))]
+mod rig;
+#[cfg(all(test, not(loom)))]
+mod threads;
+
 pub use bitmap::{ReadyMap, SLOTS};
 pub use bytes::Byte;
 pub use consumer::Consumer;

@@ -149,13 +149,14 @@ impl Producer {
     }
 
     /// Copies bytes `from..from + len`, written before, back out of the ring, to send them by
-    /// another carrier. `Corrupt` if the ring does not hold them (any more).
+    /// another carrier. `from` is at or after the reader's head; `Corrupt` if it is known not to be,
+    /// or if that much was not written.
     ///
     /// # Safety
     /// `dst..dst + len` is writable and no part of the ring.
     pub unsafe fn copy_back(&self, from: u64, dst: *mut u8, len: usize) -> Result<(), Corrupt> {
         let behind = self.tail.wrapping_sub(from);
-        if behind > self.bytes.capacity() || len as u64 > behind || from < self.floor {
+        if behind > self.bytes.capacity() || len as u64 > behind || from < self.cached_head {
             return Err(Corrupt);
         }
         // SAFETY: `len` is at most `behind`, which is at most the capacity.

@@ -12,6 +12,7 @@ pub use loom::sync::atomic::{AtomicU32, AtomicU64};
 pub(crate) use core::sync::atomic::Ordering::{self, Relaxed};
 
 /// One end of a SYNC pair. The label in the comment beside its use is the name without the role.
+/// A point added here does not compile in the models until it has a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(loom), allow(dead_code))]
 pub(crate) enum Point {
@@ -71,7 +72,8 @@ mod orders {
         static WEAKENED: Cell<Option<Point>> = const { Cell::new(None) };
     }
 
-    /// Takes the strength out of one point for every model that this thread runs from now on.
+    /// Takes the strength out of one point for every model that this thread runs from now on:
+    /// a store or load becomes relaxed, a full fence an acquire-release one.
     #[cfg(test)]
     pub(crate) fn weaken(point: Option<Point>) {
         WEAKENED.set(point);
@@ -94,9 +96,8 @@ mod orders {
     }
 
     pub(crate) fn fence(point: Point) {
-        if WEAKENED.get() != Some(point) {
-            loom::sync::atomic::fence(Ordering::SeqCst)
-        }
+        let weakened = WEAKENED.get() == Some(point);
+        loom::sync::atomic::fence(if weakened { Ordering::AcqRel } else { Ordering::SeqCst })
     }
 }
 
