@@ -29,7 +29,8 @@
 //! # Locks
 //! A [`Writer`] is used under the direction's send lock, a [`Reader`] under its receive lock; a
 //! program's thread and the service thread take the same ones. A genuine send or receive of the
-//! stream happens only with that lock held, and a genuine sleep only while the word is `Idle`.
+//! stream happens only with that lock held, and a genuine sleep only while
+//! [`Reader::may_sleep_natively`].
 
 mod end;
 mod reader;

@@ -28,8 +28,8 @@ pub enum StopOutcome {
     /// On TCP, and every byte that is still to come comes by TCP.
     Tcp,
     /// On TCP, and the writer's library has bytes to re-send: tell its service thread. This process
-    /// may leave at once; if the writer dies before [`Reader::answered`], only one that stayed can
-    /// still reach the bytes.
+    /// may leave at once. If it waits for [`Reader::answered`], and the writer dies meanwhile, it
+    /// can still reach the bytes: it then stops once more, and does what that answers.
     Asked,
     /// The writer was first, and its later bytes are on TCP. The bytes before `to` must be taken
     /// (as [`Reader::observe`] says) and passed on by this process before it can leave.
@@ -52,6 +52,8 @@ pub struct Reader {
     on: ReaderOn,
     up_at: u64,
     agrees: bool,
+    /// TCP's end was the stream's: the words say nothing any more.
+    ended: bool,
 }
 
 impl Default for Reader {
@@ -64,7 +66,7 @@ impl Reader {
     /// A new direction is on TCP. The words are zeroed.
     #[must_use]
     pub const fn new() -> Reader {
-        Reader { on: ReaderOn::Tcp, up_at: 0, agrees: true }
+        Reader { on: ReaderOn::Tcp, up_at: 0, agrees: true, ended: false }
     }
 
     /// Takes the direction over from a dead process that shared it. The caller's `offset` is then
@@ -95,13 +97,27 @@ impl Reader {
         }
     }
 
+    /// Whether a thread may sleep in a genuine receive or wait on TCP alone: no byte can come by the
+    /// ring before this process agrees to it (or agrees again).
+    ///
+    /// Precondition: receive lock held, and `agree` is not called before the sleeper has returned.
+    #[must_use]
+    pub fn may_sleep_natively(&self, words: &impl Words) -> bool {
+        match self.on {
+            ReaderOn::Tcp if self.ended => true,
+            ReaderOn::Tcp => !matches!(end(words), Ok(End::Agreed | End::Open)),
+            ReaderOn::Salvage { .. } => true,
+            ReaderOn::Crossing { .. } | ReaderOn::Ring => false,
+        }
+    }
+
     /// Lets the writer go up. True when it may, now or already; false while an earlier segment is
     /// being re-sent, and for good after `close` or `writer_died`.
     ///
     /// Precondition: receive lock held, and no thread of this process sleeps natively for the
-    /// stream, nor will until [`Reader::stop`] says `Tcp`.
+    /// stream, nor will unless [`Reader::may_sleep_natively`].
     pub fn agree(&mut self, words: &impl Words) -> Result<bool, Violation> {
-        if !self.agrees {
+        if !self.agrees || self.ended {
             return Ok(false);
         }
         Ok(match end(words)? {
@@ -118,8 +134,9 @@ impl Reader {
     /// Precondition: receive lock held, no native receive in flight.
     pub fn observe(&mut self, words: &impl Words, offset: u64) -> Result<ReaderOn, Violation> {
         match self.on {
+            ReaderOn::Tcp if self.ended => {}
             ReaderOn::Tcp => self.look_for_segment(words, offset)?,
-            ReaderOn::Crossing { up_at } => self.cross(words, up_at, offset)?,
+            ReaderOn::Crossing { up_at } => self.cross(up_at, offset)?,
             ReaderOn::Ring => self.look_for_end(words, offset)?,
             ReaderOn::Salvage { .. } => {}
         }
@@ -157,6 +174,9 @@ impl Reader {
     /// Precondition: as [`Reader::observe`].
     pub fn writer_died(&mut self, words: &impl Words, offset: u64) -> Result<ReaderOn, Violation> {
         self.agrees = false;
+        if self.ended {
+            return Ok(self.on);
+        }
         let tail = words.tail();
         match end(words)? {
             End::Idle | End::Agreed | End::Down(_) | End::Closed(_) => {}
@@ -175,21 +195,32 @@ impl Reader {
     }
 
     /// TCP reported its end or an error at `offset`. If the answer is `Ring`, that is not the
-    /// stream's end yet (`Consumer::start_at(offset)`, and TCP is asked again afterwards).
+    /// stream's end yet (`Consumer::start_at(offset)`, and TCP is asked again afterwards);
+    /// otherwise it is.
+    ///
+    /// An honest writer ends TCP only when nothing is missing on it, so an end that comes while the
+    /// word says otherwise is the writer's death, noticed before the link's close.
     ///
     /// Precondition: as [`Reader::observe`].
     pub fn tcp_ended(&mut self, words: &impl Words, offset: u64) -> Result<ReaderOn, Violation> {
-        if let ReaderOn::Salvage { from, to } = self.on {
-            self.on = ReaderOn::Tcp;
+        if self.on == ReaderOn::Tcp {
+            self.writer_died(words, offset)?;
+        }
+        match self.on {
             // If TCP lost bytes before `from`, its error is the stream's: nothing may follow a gap.
-            if from <= offset && offset < to {
+            ReaderOn::Salvage { from, to } if from <= offset && offset < to => {
                 let before = end(words)?;
                 if !change(words, before, End::Down(to)) {
                     return Err(Violation::Restless);
                 }
                 self.up_at = offset;
-                self.cross(words, offset, offset)?;
+                self.cross(offset, offset)?;
             }
+            ReaderOn::Salvage { .. } | ReaderOn::Crossing { .. } | ReaderOn::Tcp => {
+                self.on = ReaderOn::Tcp;
+                self.ended = true;
+            }
+            ReaderOn::Ring => {}
         }
         Ok(self.on)
     }
@@ -209,12 +240,11 @@ impl Reader {
         let up_at = within(words.up_at(), offset, OFFSET_MAX)?;
         self.up_at = up_at;
         self.on = ReaderOn::Crossing { up_at };
-        self.cross(words, up_at, offset)
+        self.cross(up_at, offset)
     }
 
-    fn cross(&mut self, words: &impl Words, up_at: u64, offset: u64) -> Result<(), Violation> {
+    fn cross(&mut self, up_at: u64, offset: u64) -> Result<(), Violation> {
         if within(offset, 0, up_at)? == up_at {
-            words.set_head(up_at);
             self.on = ReaderOn::Ring;
         }
         Ok(())
@@ -255,6 +285,9 @@ impl Reader {
     ) -> Result<StopOutcome, Violation> {
         if let ReaderOn::Salvage { to, .. } = self.on {
             return Ok(StopOutcome::MustDrain { to });
+        }
+        if self.ended {
+            return Ok(StopOutcome::Tcp);
         }
         let in_segment = self.on != ReaderOn::Tcp;
         for _ in 0..LOOKS_MAX {

@@ -8,7 +8,7 @@ use crate::{End, Violation};
 /// Everything an end hands over is published by its `end_cas`: the writer stores `tail` and
 /// `up_at` before it sets `Open`, and every ring byte before it sets `Down`.
 pub trait Words {
-    /// Stored by the writer: every ring byte before this offset is written.
+    /// Stored by the writer, mostly by its `Producer`: every ring byte before it is written.
     fn tail(&self) -> u64;
     fn set_tail(&self, offset: u64);
 
@@ -16,9 +16,9 @@ pub trait Words {
     fn up_at(&self) -> u64;
     fn set_up_at(&self, offset: u64);
 
-    /// Stored by the reader: every ring byte before this offset is taken.
+    /// Stored by the reader's `Consumer`: every ring byte before this offset is taken. May lie
+    /// before `up_at`, from an earlier segment.
     fn head(&self) -> u64;
-    fn set_head(&self, offset: u64);
 
     /// The word of [`End`], changed by both sides, always by compare-exchange.
     fn end(&self) -> u64;

@@ -53,8 +53,7 @@ impl Writer {
     }
 
     /// Takes the direction over from a dead process that shared it. `tcp_next` is the stream offset
-    /// of the next byte TCP would carry if nothing but TCP were used since the segment began; it
-    /// says how much of a re-send is done.
+    /// after the last byte that TCP accepted; it says how much of a re-send is done.
     pub fn take_over(words: &impl Words, tcp_next: u64) -> Result<Writer, Violation> {
         let mut writer = Writer { up_at: words.up_at(), ..Writer::new() };
         let tail = words.tail();
