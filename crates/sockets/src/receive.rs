@@ -181,12 +181,13 @@ fn attempt(
                     }
                 }
                 let result = from_tcp(socket, recv, request, already)?;
-                let ended = matches!(result, Attempt::Got(0) | Attempt::Error(_));
-                if !(ended && matches!(recv.reader.on(), ReaderOn::Salvage { .. })) {
-                    return Ok(result);
-                }
+                let ended = match result {
+                    Attempt::Got(0) => true,
+                    Attempt::Error(number) => number != libc::EFAULT && number != libc::EINTR,
+                    _ => false,
+                };
                 let offset = recv.offset;
-                if recv.reader.tcp_ended(&words, offset)? != ReaderOn::Ring {
+                if !ended || recv.reader.tcp_ended(&words, offset)? != ReaderOn::Ring {
                     return Ok(result);
                 }
                 restart_consumer(recv);

@@ -38,9 +38,6 @@ impl Words for SlotWords {
     fn head(&self) -> u64 {
         self.direction().head()
     }
-    fn set_head(&self, offset: u64) {
-        self.direction().set_head(offset);
-    }
     fn end(&self) -> u64 {
         self.direction().end()
     }
