@@ -70,6 +70,11 @@ pub fn bytes_read(fd: i32) -> Result<u64> {
     Ok(info.bytes_received.saturating_sub(unread).saturating_sub(u64::from(finished)))
 }
 
+/// How many bytes of the TCP connection have arrived here, read or not. A FIN may count as one.
+pub fn bytes_received(fd: i32) -> Result<u64> {
+    info(fd).map(|info| info.bytes_received)
+}
+
 /// How many bytes of the TCP connection this end has written. No thread may be writing
 /// meanwhile, and its own FIN must not have been sent. `connector`: this end called connect,
 /// and the kernel counts its SYN as acknowledged.

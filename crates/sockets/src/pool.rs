@@ -55,8 +55,9 @@ pub struct RecvSide {
     pub consumer: Option<Consumer>,
     /// Stream offset of the next byte the program gets.
     pub offset: u64,
-    /// Bytes that this direction carried on rings: stream offset minus TCP's own count.
     pub offset_known: bool,
+    /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
+    pub ring_only: u64,
     /// The companion reported an end or error; ask the kernel when the ring is empty.
     pub shut: bool,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
@@ -110,6 +111,8 @@ pub struct Socket {
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
     pub companion_stirred: AtomicBool,
+    /// How often a send found no room.
+    pub fulls: AtomicU32,
     pub slot: AtomicU32,
     /// Its number in the family of forked processes, 0 if it never was open at a fork.
     pub family: AtomicU32,
@@ -243,6 +246,7 @@ impl RecvSide {
             consumer: None,
             offset: 0,
             offset_known: false,
+            ring_only: 0,
             shut: false,
             reset_pending: false,
         }
@@ -286,6 +290,7 @@ impl Socket {
             bytes: AtomicU64::new(0),
             listener: AtomicI32::new(-1),
             companion_stirred: AtomicBool::new(false),
+            fulls: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
             family: AtomicU32::new(0),
             link: AtomicPtr::new(null_mut()),

@@ -52,9 +52,10 @@ pub fn receive(
     }
     let wanted: usize = request.vector.iter().map(|part| part.iov_len).sum();
     if wanted == 0 {
-        return Outcome::PassThrough;
+        return nothing(index, socket, request, genuine);
     }
-    if request.vector.iter().any(|part| part.iov_len > 0 && is_no_address(part.iov_base)) {
+    let bad = |part: &iovec| part.iov_len > 0 && is_no_address(part.iov_base);
+    if request.flags & libc::MSG_TRUNC == 0 && request.vector.iter().any(bad) {
         return Outcome::Failed(libc::EFAULT);
     }
     let mut got = 0usize;
@@ -105,6 +106,22 @@ pub fn receive(
                 }
             }
         }
+    }
+}
+
+/// A receive of no bytes waits for some, or the end, and takes none.
+fn nothing(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    let mut byte = 0u8;
+    let one = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+    let flags = request.flags & !libc::MSG_TRUNC | PEEK;
+    match receive(index, socket, Request { fd: request.fd, vector: &one, flags }, genuine) {
+        Outcome::Handled(_) => Outcome::Handled(0),
+        other => other,
     }
 }
 
@@ -250,6 +267,7 @@ fn from_ring(
     }
     if total > 0 && !peek {
         recv.offset += total as u64;
+        recv.ring_only += total as u64;
         let left = consumer.available()?;
         if left <= consumer.capacity() / 4 * 3 {
             if let Some(link) = socket.link() {

@@ -51,7 +51,7 @@ pub fn send(
         let reason = if request.flags & libc::MSG_OOB != 0 { Reason::UrgentData } else { Reason::ZeroCopy };
         attach::leave(index, socket, reason);
     }
-    let wanted: usize = request.vector.iter().map(|part| part.iov_len).sum();
+    let wanted = wanted(request.vector);
     if wanted == 0 {
         return Outcome::PassThrough;
     }
@@ -89,6 +89,7 @@ pub fn send(
             Attempt::Gone if sent > 0 => return Outcome::Handled(sent as isize),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
+                socket.fulls.fetch_add(1, Relaxed);
                 if let Some(number) = wait(index, socket, &watch, request, &mut patience) {
                     return if sent > 0 {
                         Outcome::Handled(sent as isize)
@@ -101,6 +102,10 @@ pub fn send(
     }
 }
 
+fn wanted(vector: &[iovec]) -> usize {
+    vector.iter().map(|part| part.iov_len).sum()
+}
+
 /// The rest by a genuine call.
 fn native(
     index: u32,
@@ -111,8 +116,13 @@ fn native(
 ) -> Outcome {
     if let (0, Some(genuine)) = (sent, genuine) {
         let result = genuine();
+        let errno = shunt_os::errno();
         socket.native_send.fetch_sub(1, SeqCst);
+        if result < wanted(request.vector) as isize {
+            socket.fulls.fetch_add(1, Relaxed);
+        }
         search::note(index, socket, Way::Out, result);
+        set_errno(errno);
         return Outcome::Genuine(result);
     }
     // Part of it is in the ring already: what is left, piece by piece.

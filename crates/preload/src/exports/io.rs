@@ -12,7 +12,7 @@ use crate::boundary::{before, boundary};
 #[no_mangle]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     let genuine = || unsafe { real::read(fd, buffer, len) };
-    boundary(|| calls::receive(fd, &calls::single(buffer, len), 0, genuine), genuine)
+    boundary(|| calls::read(fd, &calls::single(buffer, len), genuine), genuine)
 }
 
 #[no_mangle]
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn __read_chk(
 #[no_mangle]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     let genuine = || unsafe { real::write(fd, buffer, len) };
-    boundary(|| calls::send(fd, &calls::single(buffer, len), 0, genuine), genuine)
+    boundary(|| calls::write(fd, &calls::single(buffer, len), genuine), genuine)
 }
 
 #[no_mangle]
@@ -46,14 +46,14 @@ pub unsafe extern "C" fn __write(fd: c_int, buffer: *const c_void, len: size_t) 
 pub unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let genuine = || unsafe { real::readv(fd, vector, count) };
     let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
-    boundary(|| calls::receive(fd, parts(), 0, genuine), genuine)
+    boundary(|| calls::read(fd, parts(), genuine), genuine)
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let genuine = || unsafe { real::writev(fd, vector, count) };
     let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
-    boundary(|| calls::send(fd, parts(), 0, genuine), genuine)
+    boundary(|| calls::write(fd, parts(), genuine), genuine)
 }
 
 #[no_mangle]
@@ -212,6 +212,16 @@ pub unsafe extern "C" fn sendfile64(
         || unsafe { calls::send_file(out, input, offset, count) },
         || unsafe { real::sendfile64(out, input, offset, count) },
     )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn eventfd_write(fd: c_int, value: u64) -> c_int {
+    let written = unsafe { write(fd, (&raw const value).cast(), 8) };
+    if written == 8 {
+        0
+    } else {
+        -1
+    }
 }
 
 #[no_mangle]

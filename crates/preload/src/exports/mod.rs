@@ -2,6 +2,7 @@
 
 mod descriptor;
 mod io;
+mod number;
 mod process;
 mod readiness;
 mod socket;

@@ -91,6 +91,25 @@ fn receive_attached(
     receive::receive(index, socket, request, genuine)
 }
 
+/// `read` and `readv`: unlike a receive, one of no bytes returns at once.
+#[inline]
+pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
+    if vector.iter().all(|part| part.iov_len == 0) {
+        return Outcome::PassThrough;
+    }
+    receive(fd, vector, 0, genuine)
+}
+
+/// `write` and `writev`.
+#[inline]
+pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
+    if !matches!(table::get(fd), Entry::Socket(_)) {
+        crate::wait::epoll::wrote_elsewhere();
+        return Outcome::PassThrough;
+    }
+    send(fd, vector, 0, genuine)
+}
+
 /// A send of any form.
 #[inline]
 pub fn send(

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use libc::epoll_event;
 use shunt_link::Link;
@@ -21,6 +21,7 @@ use crate::lock::Lock;
 use crate::outcome::Outcome;
 use crate::pool::{self, Membership, Mode, Socket};
 use crate::table::{self, Entry};
+use crate::wait::state::State;
 use crate::wait::{blocking, state};
 use crate::{attach, process};
 
@@ -32,7 +33,45 @@ struct Registration {
     /// The kernel's registration is ours (tagged, edge-triggered).
     managed: bool,
     queued: bool,
+    /// What the last report of an edge-triggered registration told.
+    told: State,
+    /// Added or changed since: whatever is ready is reported.
+    fresh: bool,
 }
+
+impl Registration {
+    fn new(socket: u32, generation: u32, interest: Interest) -> Registration {
+        Registration {
+            socket,
+            generation,
+            interest,
+            managed: false,
+            queued: false,
+            told: State::default(),
+            fresh: true,
+        }
+    }
+
+    /// Whether something happened since the last report that the program asked to hear of.
+    fn has_edge(&self, now: &State) -> bool {
+        let asked = self.interest.events;
+        let ends = now.mask & ENDS;
+        self.fresh
+            || (asked & (bits::IN | bits::RDNORM) != 0 && now.arrived > self.told.arrived)
+            || ends & !self.told.mask != 0
+            || (asked & (bits::OUT | bits::WRNORM) != 0
+                && now.mask & bits::OUT != 0
+                && now.fulls != self.told.fulls)
+    }
+
+    fn tell(&mut self, now: &State) {
+        let fulls = if now.mask & bits::OUT != 0 { now.fulls } else { self.told.fulls };
+        self.told = State { fulls, ..*now };
+        self.fresh = false;
+    }
+}
+
+const ENDS: u32 = bits::RDHUP | bits::HUP | bits::ERR | bits::PRI;
 
 struct Inner {
     registrations: BTreeMap<i32, Registration>,
@@ -49,8 +88,12 @@ pub struct Set {
     fd: AtomicI32,
     descriptors: AtomicU32,
     managed: AtomicU32,
+    /// Something of ours has been put into the kernel's set.
+    touched: AtomicBool,
+    /// The set was open when this process was forked.
+    inherited: AtomicBool,
+    checked_ns: AtomicU64,
     sleepers: AtomicU32,
-    waits: AtomicU32,
     inner: Lock<Inner>,
     policy: Policy,
 }
@@ -62,8 +105,18 @@ static FREE: Lock<(Vec<u32>, u32)> = Lock::new((Vec::new(), 0));
 
 /// In the lower half of our tag: a bell, not a descriptor.
 const BELL: u32 = u32::MAX;
-/// The kernel's set is asked at least on each of this many waits that the rings could satisfy.
-const KERNEL_EVERY: u32 = 16;
+/// While the rings satisfy every wait, the kernel's set is asked once in this time, and at once
+/// after this process has written to anything that is not a stream.
+const KERNEL_EVERY_NS: u64 = 8_000;
+static WROTE_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// The process wrote to a pipe, an eventfd or the like: a set may have become ready by it.
+#[inline]
+pub fn wrote_elsewhere() {
+    if !WROTE_ELSEWHERE.load(Relaxed) {
+        WROTE_ELSEWHERE.store(true, Relaxed);
+    }
+}
 const TAGGED: u32 =
     bits::IN | bits::OUT | bits::PRI | bits::RDHUP | bits::ET;
 
@@ -118,6 +171,8 @@ pub fn closed(index: u32) {
         core::mem::take(&mut inner.registrations)
     };
     set.managed.store(0, Relaxed);
+    set.touched.store(false, Relaxed);
+    set.inherited.store(false, Relaxed);
     for (fd, registration) in registrations {
         let member = Membership { set: index, fd };
         pool::get(registration.socket).memberships.lock().retain(|m| *m != member);
@@ -131,8 +186,10 @@ impl Set {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
             managed: AtomicU32::new(0),
+            touched: AtomicBool::new(false),
+            inherited: AtomicBool::new(false),
+            checked_ns: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
-            waits: AtomicU32::new(0),
             inner: Lock::new(Inner {
                 registrations: BTreeMap::new(),
                 candidates: VecDeque::new(),
@@ -146,6 +203,17 @@ impl Set {
 
     fn has_candidates(&self) -> bool {
         !self.inner.lock().candidates.is_empty()
+    }
+
+    /// Whether the kernel is to be asked although the rings have events.
+    fn kernel_is_due(&self) -> bool {
+        let wrote = WROTE_ELSEWHERE.load(Relaxed) && WROTE_ELSEWHERE.swap(false, Relaxed);
+        let now = clock::now_ns();
+        if !wrote && now - self.checked_ns.load(Relaxed) < KERNEL_EVERY_NS {
+            return false;
+        }
+        self.checked_ns.store(now, Relaxed);
+        true
     }
 
     /// Wakes threads that sleep in the kernel's set.
@@ -231,13 +299,11 @@ fn add(set_index: u32, index: u32, fd: i32, asked: epoll_event, event: *mut epol
         let mut inner = set.inner.lock();
         inner.registrations.insert(
             fd,
-            Registration {
-                socket: index,
-                generation: socket.generation.load(Relaxed),
-                interest: Interest::new(asked.events, asked.u64),
-                managed: false,
-                queued: false,
-            },
+            Registration::new(
+                index,
+                socket.generation.load(Relaxed),
+                Interest::new(asked.events, asked.u64),
+            ),
         );
         exclusive || inner.clash || inner.nested
     };
@@ -258,10 +324,9 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
     if asked.events & bits::EXCLUSIVE != 0 || registration.interest.events & bits::EXCLUSIVE != 0 {
         return Outcome::Failed(libc::EINVAL);
     }
-    let before = registration.interest;
     registration.interest = Interest::new(asked.events, asked.u64);
+    registration.fresh = true;
     if !registration.managed {
-        let _ = before;
         let done = handles::epoll_ctl(
             set.fd.load(Relaxed),
             libc::EPOLL_CTL_MOD,
@@ -311,6 +376,10 @@ fn manage(set: &Set, socket: &'static Socket, fd: i32) {
     if registration.managed {
         return;
     }
+    set.touched.store(true, SeqCst);
+    let told = state::look(registration.socket, socket, true).unwrap_or_default();
+    // What the kernel has reported already is not reported again; what came since is.
+    registration.tell(&State { arrived: told.arrived.saturating_sub(1), ..told });
     let changed =
         handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, TAGGED, tag(fd as u32));
     if changed.is_err() {
@@ -405,6 +474,9 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
     if count <= 0 || count as usize > i32::MAX as usize / 12 {
         return Outcome::PassThrough;
     }
+    if set.inherited.load(Relaxed) && set.inherited.swap(false, AcqRel) {
+        take_over(set);
+    }
     let began = clock::now_ns();
     if set.managed.load(SeqCst) == 0 {
         // Nothing of ours in it now; a stream attached meanwhile makes the kernel's wait return
@@ -420,7 +492,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         if got < 0 {
             return Outcome::Genuine(got as isize);
         }
-        if set.managed.load(SeqCst) == 0 {
+        if !set.touched.load(SeqCst) {
             return Outcome::Handled(got as isize);
         }
         // SAFETY: the kernel wrote `got` events.
@@ -527,20 +599,26 @@ unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize
         if edge {
             state::arm(socket, interest.wants_out());
         }
-        let mut mask = state::mask(index, socket);
-        if let (Some(now), false) = (mask, edge) {
-            if now & (interest.events & 0xffff | bits::ERR | bits::HUP) == 0 {
+        let mut now = state::look(index, socket, edge);
+        if let (Some(found), false) = (&now, edge) {
+            if found.mask & (interest.events & 0xffff | bits::ERR | bits::HUP) == 0 {
                 state::arm(socket, interest.wants_out());
-                mask = state::mask(index, socket);
+                now = state::look(index, socket, false);
             }
         }
         inner = set.inner.lock();
-        let Some(mask) = mask else { continue };
+        let Some(now) = now else { continue };
         let Some(registration) = inner.registrations.get_mut(&fd) else { continue };
         if registration.generation != generation || !registration.managed {
             continue;
         }
-        let report = registration.interest.report(mask);
+        if edge && !registration.has_edge(&now) {
+            continue;
+        }
+        let report = registration.interest.report(now.mask);
+        if report.events != 0 {
+            registration.tell(&now);
+        }
         let data = registration.interest.data;
         if report.events != 0 {
             // SAFETY: `filled < count`.
@@ -569,9 +647,8 @@ unsafe fn wait_managed(
         drain_links(set);
         // SAFETY: the caller's buffer.
         let mut filled = unsafe { collect(set, events, 0, count) };
-        let turn = set.waits.fetch_add(1, Relaxed);
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
-        if filled == 0 || (turn % KERNEL_EVERY == 0 && filled < count) {
+        if filled == 0 || (filled < count && set.kernel_is_due()) {
             // SAFETY: the rest of the caller's buffer.
             let more = unsafe { kernel_now(set, set_fd, events, filled, count, limits.mask) };
             if more < 0 && filled == 0 {
@@ -675,6 +752,15 @@ pub fn release_inherited(index: u32, socket: &'static Socket) {
     release_all(index, socket);
 }
 
+/// A forked child waits on a set of its parent's: it wants the streams in it.
+fn take_over(set: &Set) {
+    let sockets: Vec<u32> = {
+        let inner = set.inner.lock();
+        inner.registrations.values().map(|registration| registration.socket).collect()
+    };
+    sockets.into_iter().for_each(crate::inherit::touch);
+}
+
 /// In a forked child: nobody holds a lock.
 ///
 /// # Safety
@@ -688,5 +774,6 @@ pub unsafe fn after_fork() {
         // SAFETY: one thread.
         unsafe { set.inner.force_open() };
         set.sleepers.store(0, Relaxed);
+        set.inherited.store(true, Relaxed);
     }
 }

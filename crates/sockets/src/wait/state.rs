@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_os::handles;
+use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_ring::WAIT_SET;
 use shunt_stream::{ReaderOn, WriterOn};
@@ -25,10 +25,32 @@ struct Halves {
     writable: bool,
     write_kernel: bool,
     shut: bool,
+    /// On the ring, every byte that arrived.
+    arrived: Option<u64>,
+    /// On TCP, bytes that came by rings before.
+    skew: u64,
+}
+
+/// What an attached stream is like now.
+#[derive(Clone, Copy, Default)]
+pub struct State {
+    /// Event bits, whether asked for or not.
+    pub mask: u32,
+    /// Bytes that have arrived since the stream began, read or not: more of them is an edge.
+    pub arrived: u64,
+    /// How often a send found no room: room after that is an edge.
+    pub fulls: u32,
 }
 
 /// The event mask of an attached stream; `None` if it is attached no more.
 pub fn mask(index: u32, socket: &'static Socket) -> Option<u32> {
+    look(index, socket, false).map(|state| state.mask)
+}
+
+/// The state of an attached stream; `None` if it is attached no more. `edges`: `arrived` is
+/// wanted, which costs a system call while the stream reads TCP.
+pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
+    let fulls = socket.fulls.load(Relaxed);
     let halves = match halves(socket) {
         Ok(halves) => halves?,
         Err(Broken) => {
@@ -50,7 +72,12 @@ pub fn mask(index: u32, socket: &'static Socket) -> Option<u32> {
     if ask {
         mask |= kernel(socket, &halves);
     }
-    Some(mask)
+    let arrived = match halves.arrived {
+        Some(arrived) => arrived,
+        None if edges => tcp::bytes_received(socket.fd.load(Relaxed)).unwrap_or(0) + halves.skew,
+        None => 0,
+    };
+    Some(State { mask, arrived, fulls })
 }
 
 fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
@@ -61,6 +88,8 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         writable: false,
         write_kernel: false,
         shut: false,
+        arrived: None,
+        skew: 0,
     };
     {
         let mut recv = socket.recv.lock();
@@ -68,6 +97,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             return Ok(None);
         };
         halves.shut = recv.shut;
+        halves.skew = recv.ring_only;
         if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
             halves.read_kernel = true;
             halves.tcp_open = true;
@@ -100,6 +130,9 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                     }
                 }
             }
+        }
+        if let (ReaderOn::Ring, Some(consumer)) = (recv.reader.on(), &mut recv.consumer) {
+            halves.arrived = Some(consumer.head() + consumer.available()? as u64);
         }
     }
     let mut send = socket.send.lock();
