@@ -34,6 +34,12 @@ impl Bytes {
         self.mask + 1
     }
 
+    /// Where the byte at `offset` lies: always inside the array.
+    #[inline(always)]
+    fn address(&self, offset: u64) -> *mut Byte {
+        self.base.as_ptr().wrapping_add(self.position(offset))
+    }
+
     #[inline(always)]
     fn position(&self, offset: u64) -> usize {
         (offset & self.mask) as usize
@@ -60,11 +66,11 @@ impl Bytes {
     pub(crate) unsafe fn copy_in(&self, offset: u64, src: *const u8, len: usize) {
         debug_assert!(len as u64 <= self.capacity());
         let first = self.before_wrap(offset, len);
-        // SAFETY: the position is masked and `first` ends at or before the array's end.
-        unsafe { store(self.base.as_ptr().add(self.position(offset)), src, first) };
+        // SAFETY: the address is inside the array and `first` ends at or before its end.
+        unsafe { store(self.address(offset), src, first) };
         if first < len {
             // SAFETY: `len - first` is less than the capacity, since `first` is at least 1.
-            unsafe { store(self.base.as_ptr(), src.add(first), len - first) };
+            unsafe { store(self.base.as_ptr(), src.wrapping_add(first), len - first) };
         }
     }
 
@@ -74,11 +80,11 @@ impl Bytes {
     pub(crate) unsafe fn copy_out(&self, offset: u64, dst: *mut u8, len: usize) {
         debug_assert!(len as u64 <= self.capacity());
         let first = self.before_wrap(offset, len);
-        // SAFETY: the position is masked and `first` ends at or before the array's end.
-        unsafe { load(self.base.as_ptr().add(self.position(offset)), dst, first) };
+        // SAFETY: the address is inside the array and `first` ends at or before its end.
+        unsafe { load(self.address(offset), dst, first) };
         if first < len {
             // SAFETY: `len - first` is less than the capacity, since `first` is at least 1.
-            unsafe { load(self.base.as_ptr(), dst.add(first), len - first) };
+            unsafe { load(self.base.as_ptr(), dst.wrapping_add(first), len - first) };
         }
     }
 }

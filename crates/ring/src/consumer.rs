@@ -158,7 +158,7 @@ impl Consumer {
     #[inline(always)]
     fn release_to(&mut self, offset: u64) {
         self.head = offset;
-        // SYNC head -> Producer::free: every byte before `head` has been copied out.
+        // SYNC head -> Producer::refresh: every byte before `head` has been copied out.
         self.direction().consumer.head.store(offset, release(Point::HeadPublish));
     }
 

@@ -47,21 +47,21 @@ impl Direction {
     /// Writer: the tail, when no [`Producer`](crate::Producer) is at hand to do it.
     #[inline]
     pub fn set_tail(&self, offset: u64) {
-        // SYNC tail -> Consumer::available: every byte before `tail` is written.
+        // SYNC tail -> Consumer::refresh: every byte before `tail` is written.
         self.producer.tail.store(offset, release(Point::TailPublish))
     }
 
     /// The published head, unchecked.
     #[inline]
     pub fn head(&self) -> u64 {
-        // SYNC head -> Consumer::skip: every byte before `head` has been copied out.
+        // SYNC head -> Consumer::release_to: every byte before `head` has been copied out.
         self.consumer.head.load(acquire(Point::HeadObserve))
     }
 
     /// Reader: the head, when no [`Consumer`](crate::Consumer) is at hand to do it.
     #[inline]
     pub fn set_head(&self, offset: u64) {
-        // SYNC head -> Producer::free: every byte before `head` has been copied out.
+        // SYNC head -> Producer::refresh: every byte before `head` has been copied out.
         self.consumer.head.store(offset, release(Point::HeadPublish))
     }
 

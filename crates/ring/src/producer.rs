@@ -144,7 +144,7 @@ impl Producer {
     /// Shows the reader everything staged.
     #[inline(always)]
     pub fn publish(&mut self) {
-        // SYNC tail -> Consumer::available: every byte before `tail` is written.
+        // SYNC tail -> Consumer::refresh: every byte before `tail` is written.
         self.direction().producer.tail.store(self.tail, release(Point::TailPublish));
     }
 
@@ -185,7 +185,7 @@ impl Producer {
     /// Looks at the reader's head and believes it only if it makes sense.
     #[inline]
     fn refresh(&mut self) -> Result<(), Corrupt> {
-        // SYNC head -> Consumer::skip: every byte before `head` has been copied out.
+        // SYNC head -> Consumer::release_to: every byte before `head` has been copied out.
         let head = self.direction().consumer.head.load(acquire(Point::HeadObserve));
         let head = head.max(self.floor);
         if head < self.cached_head || self.tail.wrapping_sub(head) > self.bytes.capacity() {

@@ -11,7 +11,7 @@ pub use loom::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(crate) use core::sync::atomic::Ordering::{self, Relaxed};
 
-/// One end of a SYNC pair. The label in the comment beside its use is the name without the role.
+/// One end of a labelled pair. The label beside its use is the name without the role.
 /// A point added here does not compile in the models until it has a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(loom), allow(dead_code))]

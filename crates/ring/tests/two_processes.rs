@@ -78,7 +78,7 @@ impl Mapping {
 
     fn data(&self) -> NonNull<u8> {
         // SAFETY: inside the mapping; only the address is taken.
-        unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).bytes).cast()) }
+        unsafe { self.0.cast::<u8>().add(std::mem::offset_of!(Shared, bytes)) }
     }
 }
 
