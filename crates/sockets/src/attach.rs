@@ -15,6 +15,7 @@ use shunt_stream::{ReaderDied, StopOutcome, Violation, WriterOn};
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
 use crate::words::SlotWords;
+use crate::wait::epoll::Managed;
 use crate::{inherit, search, wait};
 
 /// Something a peer wrote that cannot be.
@@ -71,6 +72,7 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
         socket.slot.store(slot, Relaxed);
         socket.link.store((&raw const *link).cast_mut(), Release);
         socket.stage.store(stage::SETTLED, Relaxed);
+        socket.unmanaged.store(true, Relaxed);
         link.set_stream(slot, index);
         if let Some(entry) = socket.entry() {
             entry.peer_is_shunt();
@@ -81,13 +83,20 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
     if let Some(service) = service::running() {
         service.watch_companion(index, socket);
     }
-    wait::epoll::manage_all(index, socket);
-    try_agree(socket);
+    try_agree(index, socket);
     true
 }
 
-/// Tells the writer that it may go up, once no thread sleeps natively for the stream.
-pub fn try_agree(socket: &'static Socket) {
+/// Tells the writer that it may go up, once no thread sleeps natively for the stream and its
+/// epoll registrations are ours.
+pub fn try_agree(index: u32, socket: &'static Socket) {
+    if socket.unmanaged.load(Acquire) {
+        match wait::epoll::manage_all(index, socket) {
+            Managed::All => socket.unmanaged.store(false, Release),
+            Managed::Later => return,
+            Managed::Never => return leave(index, socket, Reason::NestedEpoll),
+        }
+    }
     let mut recv = socket.recv.lock();
     if socket.mode() == Mode::Attached {
         let _ = agree_locked(socket, &mut recv);
@@ -97,6 +106,9 @@ pub fn try_agree(socket: &'static Socket) {
 /// As [`try_agree`], for who holds the lock. False: still native.
 pub fn agree_locked(socket: &Socket, recv: &mut RecvSide) -> Result<bool, Broken> {
     let Some(link) = socket.link() else { return Ok(false) };
+    if socket.unmanaged.load(Acquire) && !socket.pinned.load(Relaxed) {
+        return Ok(false);
+    }
     if !recv.offset_known {
         if socket.native_recv.load(SeqCst) != 0 {
             return Ok(false);
@@ -413,8 +425,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             }
             ReaderDied::Lost { .. } => return Err(Broken),
         }
-        let stirred = handles::poll_now(socket.fd.load(Relaxed), libc::POLLRDHUP);
-        if unsent && stirred & (libc::POLLRDHUP | libc::POLLHUP) != 0 {
+        if unsent && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
             // The kernel saw an empty receive queue and sent a FIN; the bytes lay in the ring.
             recv.reset_pending = true;
         }

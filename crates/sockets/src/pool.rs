@@ -111,6 +111,8 @@ pub struct Socket {
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
     pub companion_stirred: AtomicBool,
+    /// Its epoll registrations are the kernel's still.
+    pub unmanaged: AtomicBool,
     /// How often a send found no room.
     pub fulls: AtomicU32,
     pub slot: AtomicU32,
@@ -290,6 +292,7 @@ impl Socket {
             bytes: AtomicU64::new(0),
             listener: AtomicI32::new(-1),
             companion_stirred: AtomicBool::new(false),
+            unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
             family: AtomicU32::new(0),

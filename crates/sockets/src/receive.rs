@@ -90,7 +90,7 @@ pub fn receive(
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Native => {
                 let result = genuine();
-                leave_native(socket);
+                leave_native(index, socket);
                 crate::search::note(index, socket, crate::search::Way::In, result);
                 return Outcome::Genuine(result);
             }
@@ -139,10 +139,10 @@ fn gone(socket: &Socket) -> Outcome {
 }
 
 /// A native receive or wait on an attached stream is over: the writer may be let up now.
-pub fn leave_native(socket: &'static Socket) {
+pub fn leave_native(index: u32, socket: &'static Socket) {
     if socket.native_recv.fetch_sub(1, SeqCst) == 1 && socket.mode() == Mode::Attached {
         let errno = shunt_os::errno();
-        attach::try_agree(socket);
+        attach::try_agree(index, socket);
         set_errno(errno);
     }
 }
@@ -181,7 +181,7 @@ fn attempt(
                 if recv.shut {
                     return Ok(Attempt::Got(0));
                 }
-                if !companion_ended(socket) {
+                if !blocking::companion_ended(socket) {
                     return Ok(Attempt::Empty);
                 }
                 // The peer closed or died without a word: its process published no more.
@@ -192,14 +192,15 @@ fn attempt(
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
                 if before == ReaderOn::Ring {
                     note_rx(socket, Carrier::Tcp);
-                    if recv.reset_pending && companion_ended(socket) {
+                    if recv.reset_pending && blocking::companion_ended(socket) {
                         recv.reset_pending = false;
                         return Ok(Attempt::Error(libc::ECONNRESET));
                     }
                 }
                 let result = from_tcp(socket, recv, request, already)?;
                 let ended = match result {
-                    Attempt::Got(0) => true,
+                    // A shutdown of our own reading gives 0 as well, and bytes may still come.
+                    Attempt::Got(0) => !recv.shut || shunt_os::tcp::peer_has_ended(request.fd),
                     Attempt::Error(number) => number != libc::EFAULT && number != libc::EINTR,
                     _ => false,
                 };
@@ -221,19 +222,6 @@ fn note_rx(socket: &Socket, carrier: Carrier) {
         }
         entry.set_carrier_rx(carrier);
     }
-}
-
-/// Whether the kernel connection reported an end; asked only after something stirred.
-fn companion_ended(socket: &Socket) -> bool {
-    if !socket.companion_stirred.load(Acquire) {
-        return false;
-    }
-    let events = handles::poll_now(socket.fd.load(Relaxed), libc::POLLRDHUP);
-    let ended = events & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0;
-    if !ended {
-        socket.companion_stirred.store(false, Release);
-    }
-    ended
 }
 
 fn from_ring(

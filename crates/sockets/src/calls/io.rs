@@ -59,10 +59,10 @@ pub fn receive(
                     note(index, socket, Way::In, result);
                     shunt_os::set_errno(errno);
                 }
-                leave_native(socket);
+                leave_native(index, socket);
                 return Outcome::Genuine(result);
             }
-            leave_native(socket);
+            leave_native(index, socket);
             receive_attached(index, socket, fd, vector, flags, genuine)
         }
         Found::Attached(index, socket) => {

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use shunt_os::{clock, handles, park, raw};
+use shunt_os::{clock, handles, park, raw, tcp};
 use shunt_readiness::policy::Policy;
 use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
@@ -127,20 +127,25 @@ pub fn on_ring(socket: &Socket) -> bool {
     socket.recv.lock().reader.on() == ReaderOn::Ring
 }
 
-/// After announcing a sleep: whether TCP has something for a stream that still reads it, or the
-/// kernel connection ended.
-pub fn readable_after_announcement(socket: &Socket, fd: i32) -> bool {
-    let on_tcp = !on_ring(socket);
-    if !on_tcp && !socket.companion_stirred.load(Acquire) {
+/// Whether the kernel connection reported the peer's end; asked only after something stirred.
+pub fn companion_ended(socket: &Socket) -> bool {
+    if !socket.companion_stirred.load(Acquire) {
         return false;
     }
-    let events = handles::poll_now(fd, libc::POLLIN | libc::POLLRDHUP);
-    if on_tcp {
-        return events != 0;
-    }
-    let ended = events & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0;
+    let fd = socket.fd.load(Relaxed);
+    let hints = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    let ended = handles::poll_now(fd, libc::POLLRDHUP) & hints != 0 && tcp::peer_has_ended(fd);
     if !ended {
         socket.companion_stirred.store(false, Release);
     }
     ended
+}
+
+/// After announcing a sleep: whether TCP has something for a stream that still reads it, or the
+/// kernel connection ended.
+pub fn readable_after_announcement(socket: &Socket, fd: i32) -> bool {
+    if on_ring(socket) {
+        return companion_ended(socket);
+    }
+    handles::poll_now(fd, libc::POLLIN | libc::POLLRDHUP) != 0
 }
