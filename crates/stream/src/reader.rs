@@ -136,7 +136,7 @@ impl Reader {
         match self.on {
             ReaderOn::Tcp if self.ended => {}
             ReaderOn::Tcp => self.look_for_segment(words, offset)?,
-            ReaderOn::Crossing { up_at } => self.cross(up_at, offset)?,
+            ReaderOn::Crossing { up_at } => self.cross(words, up_at, offset)?,
             ReaderOn::Ring => self.look_for_end(words, offset)?,
             ReaderOn::Salvage { .. } => {}
         }
@@ -188,15 +188,16 @@ impl Reader {
                     self.enter(words, offset)?;
                 }
             }
-            End::Stop(from) => self.salvage(from, tail),
-            End::Recalled(to) => self.salvage(words.up_at(), to),
+            End::Stop(from) => self.salvage(from, tail)?,
+            End::Recalled(to) => self.salvage(words.up_at(), to)?,
         }
         Ok(self.on)
     }
 
-    /// TCP reported its end or an error at `offset`. If the answer is `Ring`, that is not the
-    /// stream's end yet (`Consumer::start_at(offset)`, and TCP is asked again afterwards);
-    /// otherwise it is.
+    /// TCP reported, at `offset`, its end of stream or an error after which it gives nothing more
+    /// (not EAGAIN, not EINTR). Told of every such end before the program sees it: if the answer
+    /// is `Ring`, that is not the stream's end yet (`Consumer::start_at(offset)`, and TCP is asked
+    /// again afterwards); otherwise it is.
     ///
     /// An honest writer ends TCP only when nothing is missing on it, so an end that comes while the
     /// word says otherwise is the writer's death, noticed before the link's close.
@@ -214,7 +215,7 @@ impl Reader {
                     return Err(Violation::Restless);
                 }
                 self.up_at = offset;
-                self.cross(offset, offset)?;
+                self.cross(words, offset, offset)?;
             }
             ReaderOn::Salvage { .. } | ReaderOn::Crossing { .. } | ReaderOn::Tcp => {
                 self.on = ReaderOn::Tcp;
@@ -240,11 +241,12 @@ impl Reader {
         let up_at = within(words.up_at(), offset, OFFSET_MAX)?;
         self.up_at = up_at;
         self.on = ReaderOn::Crossing { up_at };
-        self.cross(up_at, offset)
+        self.cross(words, up_at, offset)
     }
 
-    fn cross(&mut self, up_at: u64, offset: u64) -> Result<(), Violation> {
+    fn cross(&mut self, words: &impl Words, up_at: u64, offset: u64) -> Result<(), Violation> {
         if within(offset, 0, up_at)? == up_at {
+            words.set_head(up_at);
             self.on = ReaderOn::Ring;
         }
         Ok(())
@@ -271,10 +273,11 @@ impl Reader {
         Ok(())
     }
 
-    fn salvage(&mut self, from: u64, to: u64) {
-        if from < to {
+    fn salvage(&mut self, from: u64, to: u64) -> Result<(), Violation> {
+        if from < within(to, from, OFFSET_MAX)? {
             self.on = ReaderOn::Salvage { from, to };
         }
+        Ok(())
     }
 
     fn leave(
