@@ -72,9 +72,10 @@ impl Reader {
     /// Takes the direction over from a dead process that shared it. The caller's `offset` is then
     /// `head` if that is at or beyond `up_at` in a segment, and the kernel's count otherwise.
     pub fn take_over(words: &impl Words) -> Result<Reader, Violation> {
-        let mut reader = Reader { up_at: words.up_at(), ..Reader::new() };
+        let mut reader = Reader::new();
         if let End::Seen | End::Down(_) = end(words)? {
-            let up_at = within(reader.up_at, 0, OFFSET_MAX)?;
+            let up_at = within(words.up_at(), 0, OFFSET_MAX)?;
+            reader.up_at = up_at;
             let crossed = words.head() >= up_at;
             reader.on = if crossed { ReaderOn::Ring } else { ReaderOn::Crossing { up_at } };
         }
@@ -177,8 +178,9 @@ impl Reader {
         if self.ended {
             return Ok(self.on);
         }
+        let end = end(words)?;
         let tail = words.tail();
-        match end(words)? {
+        match end {
             End::Idle | End::Agreed | End::Down(_) | End::Closed(_) => {}
             open @ (End::Open | End::Seen) => {
                 if tail > OFFSET_MAX || !change(words, open, End::Down(tail)) {

@@ -3,10 +3,13 @@
 
 use crate::{End, Violation};
 
-/// Loads are `Acquire`, stores are `Release`, `end_cas` is `AcqRel` (`Acquire` when it fails).
+/// `end` is loaded with `Acquire`, `end_cas` is `AcqRel` (`Acquire` when it fails); `tail` and `head`
+/// are loaded with `Acquire` and stored with `Release`. For `up_at`, `Relaxed` is enough: it is
+/// stored before `Open` is set, and read after that was seen in `end`.
 ///
 /// Everything an end hands over is published by its `end_cas`: the writer stores `tail` and
-/// `up_at` before it sets `Open`, and every ring byte before it sets `Down`.
+/// `up_at` before it sets `Open`, and every ring byte before it sets `Down`. `tests/orderings.rs`
+/// shows with loom that these orderings suffice, and that weaker ones do not.
 pub trait Words {
     /// Stored by the writer, mostly by its `Producer`: every ring byte before it is written.
     fn tail(&self) -> u64;
