@@ -137,7 +137,7 @@ impl Reader {
         match self.on {
             ReaderOn::Tcp if self.ended => {}
             ReaderOn::Tcp => self.look_for_segment(words, offset)?,
-            ReaderOn::Crossing { up_at } => self.cross(words, up_at, offset)?,
+            ReaderOn::Crossing { up_at } => self.cross(up_at, offset)?,
             ReaderOn::Ring => self.look_for_end(words, offset)?,
             ReaderOn::Salvage { .. } => {}
         }
@@ -217,7 +217,7 @@ impl Reader {
                     return Err(Violation::Restless);
                 }
                 self.up_at = offset;
-                self.cross(words, offset, offset)?;
+                self.cross(offset, offset)?;
             }
             ReaderOn::Salvage { .. } | ReaderOn::Crossing { .. } | ReaderOn::Tcp => {
                 self.on = ReaderOn::Tcp;
@@ -243,12 +243,11 @@ impl Reader {
         let up_at = within(words.up_at(), offset, OFFSET_MAX)?;
         self.up_at = up_at;
         self.on = ReaderOn::Crossing { up_at };
-        self.cross(words, up_at, offset)
+        self.cross(up_at, offset)
     }
 
-    fn cross(&mut self, words: &impl Words, up_at: u64, offset: u64) -> Result<(), Violation> {
+    fn cross(&mut self, up_at: u64, offset: u64) -> Result<(), Violation> {
         if within(offset, 0, up_at)? == up_at {
-            words.set_head(up_at);
             self.on = ReaderOn::Ring;
         }
         Ok(())

@@ -19,10 +19,9 @@ pub trait Words {
     fn up_at(&self) -> u64;
     fn set_up_at(&self, offset: u64);
 
-    /// Stored by the reader, mostly by its `Consumer`: every ring byte before it is taken. Lies
-    /// before `up_at`, from an earlier segment, until the reader has crossed.
+    /// Stored by the reader's `Consumer`: every ring byte before it is taken. Lies before `up_at`,
+    /// from an earlier segment, until the reader has crossed (`Consumer::start_at`).
     fn head(&self) -> u64;
-    fn set_head(&self, offset: u64);
 
     /// The word of [`End`], changed by both sides, always by compare-exchange.
     fn end(&self) -> u64;

@@ -30,7 +30,6 @@ impl Words for Hostile {
     fn head(&self) -> u64 {
         self.next()
     }
-    fn set_head(&self, _: u64) {}
     fn end(&self) -> u64 {
         self.next()
     }

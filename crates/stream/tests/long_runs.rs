@@ -56,9 +56,6 @@ impl Words for Shared {
     fn head(&self) -> u64 {
         self.head.get()
     }
-    fn set_head(&self, offset: u64) {
-        self.head.set(offset);
-    }
     fn end(&self) -> u64 {
         self.end.get()
     }

@@ -51,9 +51,6 @@ impl Words for Shared {
     fn head(&self) -> u64 {
         self.head.load(Acquire)
     }
-    fn set_head(&self, offset: u64) {
-        self.head.store(offset, Release);
-    }
     fn end(&self) -> u64 {
         self.end.load(self.orderings.end_load)
     }
@@ -110,7 +107,7 @@ fn run(orderings: Orderings) {
                 if shared.tail() > offset {
                     assert_eq!(shared.get(offset), offset);
                     offset += 1;
-                    shared.set_head(offset);
+                    shared.head.store(offset, Release);
                 }
             } else {
                 let limit = reader.may_read_tcp(offset).unwrap();

@@ -141,9 +141,6 @@ impl Words for Port<'_> {
     fn head(&self) -> u64 {
         self.access(|world| world.head)
     }
-    fn set_head(&self, offset: u64) {
-        self.with(|world| world.head = offset);
-    }
     fn end(&self) -> u64 {
         let word = self.access(|world| world.end);
         // To the mutants below an agreement is not needed, a segment always seen.
