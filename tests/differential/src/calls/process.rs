@@ -1,0 +1,168 @@
+//! Processes and threads: fork, exec, spawn, kill, wait.
+
+use super::{Fd, Got};
+use std::ffi::CString;
+use std::ptr::null_mut;
+
+extern "C" {
+    fn vfork() -> libc::pid_t;
+    static environ: *const *const libc::c_char;
+}
+
+pub type Pid = libc::pid_t;
+
+/// Runs the closure in a child, which ends with the status that the closure returns.
+pub fn fork(child: impl FnOnce() -> i32) -> Pid {
+    match call!(libc::fork()).value("fork") as Pid {
+        0 => {
+            // A panic must not unwind into the parent's frames.
+            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+            exit_now(ran.unwrap_or(101))
+        }
+        pid => pid,
+    }
+}
+
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit ends the process without running anything of ours.
+    unsafe { libc::_exit(status) }
+}
+
+/// How a child ended, in words.
+pub fn wait_for(pid: Pid) -> String {
+    let mut status = 0;
+    loop {
+        match call!(libc::waitpid(pid, &raw mut status, 0)) {
+            Got::Errno(libc::EINTR) => continue,
+            Got::Errno(error) => return super::errno_name(error),
+            _ => break,
+        }
+    }
+    if libc::WIFEXITED(status) {
+        format!("exited {}", libc::WEXITSTATUS(status))
+    } else {
+        format!("killed by {}", libc::WTERMSIG(status))
+    }
+}
+
+pub fn kill(pid: Pid, signal: i32) -> Got {
+    call!(libc::kill(pid, signal))
+}
+
+pub fn pid() -> Pid {
+    // SAFETY: getpid cannot fail.
+    unsafe { libc::getpid() }
+}
+
+pub fn thread_id() -> Pid {
+    // SAFETY: gettid cannot fail.
+    unsafe { libc::gettid() }
+}
+
+pub fn kill_thread(thread: Pid, signal: i32) -> Got {
+    call!(libc::syscall(libc::SYS_tgkill, pid(), thread, signal))
+}
+
+pub fn alarm(seconds: u32) {
+    // SAFETY: alarm cannot fail.
+    unsafe { libc::alarm(seconds) };
+}
+
+pub fn setsid() -> Got {
+    call!(libc::setsid())
+}
+
+/// Ends this process when the one that started it ends.
+pub fn end_with_parent() {
+    call!(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)).value("prctl");
+}
+
+struct Arguments {
+    strings: Vec<CString>,
+}
+
+impl Arguments {
+    fn new(arguments: &[&str]) -> Arguments {
+        let string = |text: &&str| CString::new(*text).expect("arguments hold no zero byte");
+        Arguments { strings: arguments.iter().map(string).collect() }
+    }
+
+    fn pointers(&self) -> Vec<*const libc::c_char> {
+        self.strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    }
+}
+
+/// Becomes another program; returns only when that failed.
+pub fn exec(arguments: &[&str]) -> Got {
+    let arguments = Arguments::new(arguments);
+    let pointers = arguments.pointers();
+    call!(libc::execvp(pointers[0], pointers.as_ptr()))
+}
+
+/// Becomes another program with only the given environment.
+pub fn exec_with_environment(path: &str, arguments: &[&str], environment: &[&str]) -> Got {
+    let (path, arguments) = (Arguments::new(&[path]), Arguments::new(arguments));
+    let environment = Arguments::new(environment);
+    let (vector, variables) = (arguments.pointers(), environment.pointers());
+    call!(libc::execve(path.pointers()[0], vector.as_ptr(), variables.as_ptr()))
+}
+
+/// Starts a program by vfork and execve.
+#[inline(never)]
+pub fn vfork_exec(path: &str, arguments: &[&str]) -> Pid {
+    let (path, arguments) = (Arguments::new(&[path]), Arguments::new(arguments));
+    let (path, vector) = (path.pointers(), arguments.pointers());
+    let (path, vector) = (path[0], vector.as_ptr());
+    // SAFETY: everything the child uses was computed before; it only calls execve and _exit.
+    unsafe {
+        let child = vfork();
+        if child == 0 {
+            libc::execve(path, vector, environ);
+            libc::_exit(127);
+        }
+        child
+    }
+}
+
+/// Starts a program by posix_spawn; each action makes the second number a copy of the first.
+pub fn spawn(arguments: &[&str], copies: &[(Fd, Fd)]) -> Pid {
+    let arguments = Arguments::new(arguments);
+    let pointers = arguments.pointers();
+    let mut child = 0;
+    // SAFETY: the actions are initialised before use and destroyed after it; argument pointers
+    // live in `arguments`, the environment is this process's own.
+    let status = unsafe {
+        let mut actions: libc::posix_spawn_file_actions_t = std::mem::zeroed();
+        libc::posix_spawn_file_actions_init(&raw mut actions);
+        for &(from, to) in copies {
+            libc::posix_spawn_file_actions_adddup2(&raw mut actions, from, to);
+        }
+        let status = libc::posix_spawnp(
+            &raw mut child,
+            pointers[0],
+            &raw const actions,
+            std::ptr::null(),
+            pointers.as_ptr().cast(),
+            environ.cast(),
+        );
+        libc::posix_spawn_file_actions_destroy(&raw mut actions);
+        status
+    };
+    assert_eq!(status, 0, "posix_spawnp");
+    child
+}
+
+pub fn system(command: &str) -> Got {
+    let command = CString::new(command).expect("commands hold no zero byte");
+    call!(libc::system(command.as_ptr()))
+}
+
+pub fn ignore_child_death() {
+    // SAFETY: SIG_IGN is always a valid action.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Processes of a group that still exist.
+pub fn reap_any() -> bool {
+    call!(libc::waitpid(-1, null_mut(), libc::WNOHANG)).count().is_some_and(|pid| pid > 0)
+}

@@ -1,0 +1,192 @@
+//! Chooses what to run, runs it several at a time, compares, and sums up.
+
+use crate::actor::Carrier;
+use crate::diff::differences;
+use crate::run::{run, Mode, Record, Setting};
+use crate::scenarios::{self, Scenario};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::Mutex;
+use std::time::Instant;
+
+struct Options {
+    only: Vec<String>,
+    modes: Vec<Mode>,
+    carriers: Vec<Carrier>,
+    jobs: usize,
+    show: bool,
+}
+
+pub fn main(arguments: &[String]) -> i32 {
+    let options = match parse(arguments) {
+        Ok(options) => options,
+        Err(message) => {
+            eprintln!("{message}");
+            return 2;
+        }
+    };
+    let library = library();
+    if options.modes != [Mode::Plain] && !library.is_file() {
+        eprintln!(
+            "{} is not there: build it with `cargo build --release -p shunt-preload`, or name it \
+             in SHUNT_LIBRARY",
+            library.display()
+        );
+        println!("0 passed, 1 failed");
+        return 1;
+    }
+    let chosen: Vec<&Scenario> = scenarios::all()
+        .filter(|scenario| {
+            options.only.is_empty() || options.only.iter().any(|text| scenario.name.contains(text))
+        })
+        .collect();
+    let (next, passed, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(|| {
+                while let Some(scenario) = chosen.get(next.fetch_add(1, Relaxed)) {
+                    let outcome = check(scenario, &options, &library);
+                    passed.fetch_add(outcome.passed, Relaxed);
+                    failed.lock().expect("no panic while held").extend(outcome.failed);
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("no panic while held");
+    if !failed.is_empty() {
+        println!("failed:");
+        failed.iter().for_each(|name| println!("  {name}"));
+    }
+    println!("{} passed, {} failed", passed.load(Relaxed), failed.len());
+    i32::from(!failed.is_empty() || chosen.is_empty())
+}
+
+fn library() -> PathBuf {
+    if let Some(path) = std::env::var_os("SHUNT_LIBRARY") {
+        return PathBuf::from(path);
+    }
+    // This binary lies in <target>/<profile>/.
+    let own = std::env::current_exe().expect("this program has a path");
+    let target = own.parent().and_then(|profile| profile.parent()).expect("a target folder");
+    target.join("release/libshunt.so")
+}
+
+struct Outcome {
+    passed: usize,
+    failed: Vec<String>,
+}
+
+/// One scenario in every setting asked for, each against kernel TCP in the same setting.
+fn check(scenario: &Scenario, options: &Options, library: &std::path::Path) -> Outcome {
+    let started = Instant::now();
+    let mut outcome = Outcome { passed: 0, failed: Vec::new() };
+    for &carrier in &options.carriers {
+        for &family in scenario.families {
+            let setting = Setting { scenario: scenario.name, mode: Mode::Plain, carrier, family };
+            let oracle = run(&setting, library);
+            if options.show {
+                show(&oracle);
+            }
+            if let Some(text) = plain_trouble(&oracle) {
+                outcome.failed.push(report(&setting, &text, &oracle));
+                continue;
+            }
+            for &mode in &options.modes {
+                let setting = Setting { mode, ..setting };
+                let other = run(&setting, library);
+                match compare(&oracle, &other) {
+                    None => outcome.passed += 1,
+                    Some(text) => outcome.failed.push(report(&setting, &text, &other)),
+                }
+            }
+        }
+    }
+    let verdict = if outcome.failed.is_empty() { "ok" } else { "FAILED" };
+    println!("{verdict:6} {} ({:.1} s)", scenario.name, started.elapsed().as_secs_f64());
+    outcome
+}
+
+/// A scenario that does not even run on kernel TCP is wrong itself.
+fn plain_trouble(oracle: &Record) -> Option<String> {
+    oracle.trouble.as_ref().map(|trouble| format!("  fails on kernel TCP: {trouble}\n"))
+}
+
+fn compare(oracle: &Record, other: &Record) -> Option<String> {
+    let differences = differences(oracle, other);
+    match (&other.trouble, differences) {
+        (None, None) => None,
+        (Some(trouble), None) => Some(format!("  {trouble}\n")),
+        (None, Some(text)) => Some(text),
+        (Some(trouble), Some(text)) => Some(format!("  {trouble}\n{text}")),
+    }
+}
+
+fn report(setting: &Setting, text: &str, record: &Record) -> String {
+    let name = format!(
+        "{} ({:?}, on {:?}, {:?})",
+        setting.scenario, setting.mode, setting.carrier, setting.family
+    );
+    let mut block = format!("FAILED {name}\n{text}");
+    if !record.stderr.is_empty() {
+        block.push_str(&format!("  stderr: {}\n", record.stderr.trim_end()));
+    }
+    print!("{block}");
+    name
+}
+
+fn show(record: &Record) {
+    for note in &record.notes {
+        let line = serde_json::json!({ "who": note.who, "what": note.what, "got": note.got });
+        println!("{line}");
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options {
+        only: Vec::new(),
+        modes: vec![Mode::Plain, Mode::Both, Mode::Server, Mode::Client],
+        carriers: vec![Carrier::Tcp, Carrier::Changing, Carrier::Ring],
+        jobs: 2,
+        show: false,
+    };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value =
+            || arguments.next().ok_or_else(|| format!("{argument} needs a value after it"));
+        match argument.as_str() {
+            "--only" => options.only.push(value()?.clone()),
+            "--mode" => options.modes = vec![mode(value()?)?],
+            "--carrier" => options.carriers = vec![carrier(value()?)?],
+            "--jobs" => {
+                let text = value()?;
+                options.jobs = text.parse().map_err(|_| format!("{text} is not a number"))?;
+            }
+            "--show" => options.show = true,
+            "--list" => {
+                scenarios::all().for_each(|scenario| println!("{}", scenario.name));
+                std::process::exit(0);
+            }
+            other => return Err(format!("{other} is not an option; see the head of src/main.rs")),
+        }
+    }
+    Ok(options)
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    match text {
+        "plain" => Ok(Mode::Plain),
+        "both" => Ok(Mode::Both),
+        "server" => Ok(Mode::Server),
+        "client" => Ok(Mode::Client),
+        other => Err(format!("{other} is not a mode: plain, both, server or client")),
+    }
+}
+
+fn carrier(text: &str) -> Result<Carrier, String> {
+    match text {
+        "tcp" => Ok(Carrier::Tcp),
+        "changing" => Ok(Carrier::Changing),
+        "ring" => Ok(Carrier::Ring),
+        other => Err(format!("{other} is not a carrier: tcp, changing or ring")),
+    }
+}

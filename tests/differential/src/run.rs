@@ -1,0 +1,293 @@
+//! One run of one scenario: two processes, their transcripts, and a watchdog that ends what hangs
+//! and says where it hung.
+
+use crate::actor::{Carrier, Side, WARM_UP};
+use crate::calls::socket::Family;
+use crate::calls::{io, process, socket, wait, Fd, Got};
+use crate::fast_path;
+use std::fs::File;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const WATCHDOG_SECONDS: u64 = 20;
+/// Processes that an actor left behind may take this long to end.
+const LEFT_OVER_SECONDS: u64 = 5;
+
+/// Which of the two sides runs with the library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    Plain,
+    Both,
+    Server,
+    Client,
+}
+
+impl Mode {
+    fn accelerates(self, side: Side) -> bool {
+        match self {
+            Mode::Plain => false,
+            Mode::Both => true,
+            Mode::Server => side == Side::Server,
+            Mode::Client => side == Side::Client,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct Setting {
+    pub scenario: &'static str,
+    pub mode: Mode,
+    pub carrier: Carrier,
+    pub family: Family,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    pub who: String,
+    pub what: String,
+    pub got: String,
+}
+
+/// What happened, as far as two runs are compared, and what explains it.
+pub struct Record {
+    pub notes: Vec<Note>,
+    /// Something went wrong that no comparison is needed for.
+    pub trouble: Option<String>,
+    pub stderr: String,
+}
+
+/// A directory that goes when the run ends.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Directory {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("shunt-diff-{}-{}", process::pid(), COUNT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a temporary directory");
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Nothing depends on it: the directory is in the system's temporary place.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Running {
+    side: Side,
+    child: Child,
+    control: OwnedFd,
+    open: bool,
+}
+
+pub fn run(setting: &Setting, library: &Path) -> Record {
+    let directory = Directory::new();
+    let (beside_client, beside_server) = pair();
+    let mut sides = [
+        start(setting, Side::Client, beside_client, library, &directory.0),
+        start(setting, Side::Server, beside_server, library, &directory.0),
+    ];
+    let mut record = Record { notes: Vec::new(), trouble: None, stderr: String::new() };
+    let deadline = Instant::now() + Duration::from_secs(WATCHDOG_SECONDS);
+    let finished = listen(&mut sides, setting, &directory.0, &mut record, deadline);
+    if !finished {
+        record.trouble = Some(describe_hang(&sides, &record));
+        sides.iter().for_each(kill_group);
+    }
+    for running in &mut sides {
+        let status = running.child.wait().expect("the actor is our child");
+        let got = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exited {code}"),
+            (None, signal) => format!("killed by {}", signal.unwrap_or(0)),
+        };
+        let who = format!("{:?}", running.side).to_lowercase();
+        if got != "exited 0" && record.trouble.is_none() {
+            record.trouble = Some(format!("{who} {got}"));
+        }
+        kill_group(running);
+        record.notes.push(Note { who, what: "the process".to_owned(), got });
+    }
+    for name in ["client", "server"] {
+        let text = std::fs::read_to_string(directory.0.join(name)).unwrap_or_default();
+        record.stderr.push_str(&text);
+    }
+    if finished {
+        check_path(setting, &directory.0, &mut record);
+    }
+    record
+}
+
+/// The fast path must have run where it should, and must not where it cannot.
+fn check_path(setting: &Setting, directory: &Path, record: &mut Record) {
+    let report = directory.join("report");
+    let wrong = match (setting.mode, setting.carrier) {
+        (Mode::Both, Carrier::Ring) => {
+            let never = record.notes.iter().any(|note| note.what == WARM_UP);
+            never.then_some("a stream did not reach the ring in the warm-up")
+        }
+        (Mode::Server | Mode::Client, _) => (fast_path::upgraded_streams(&report) > 0
+            && !crate::scenarios::pairs_with_itself(setting.scenario))
+        .then_some("a stream with one accelerated side was counted as upgraded"),
+        _ => None,
+    };
+    record.notes.retain(|note| note.what != WARM_UP);
+    if let (Some(wrong), None) = (wrong, &record.trouble) {
+        record.trouble = Some(format!("{wrong}\n    {}", fast_path::reasons(&report)));
+    }
+}
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    let (one, other) = socket::socketpair(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC);
+    (owned(one), owned(other))
+}
+
+#[allow(unsafe_code)] // UNSAFETY: takes ownership of descriptors that were just made.
+fn owned(fd: Fd) -> OwnedFd {
+    // SAFETY: the caller has just made the descriptor and uses it no more.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn start(
+    setting: &Setting,
+    side: Side,
+    beside: OwnedFd,
+    library: &Path,
+    directory: &Path,
+) -> Running {
+    let (control, actor_control) = pair();
+    let name = format!("{side:?}").to_lowercase();
+    let stderr = File::create(directory.join(&name)).expect("a file for stderr");
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args(["--act", &name, setting.scenario])
+        .args([format!("{:?}", setting.carrier), format!("{:?}", setting.family)])
+        .stdin(Stdio::from(beside))
+        .stdout(Stdio::from(actor_control))
+        .stderr(Stdio::from(stderr))
+        .env_remove("LD_PRELOAD")
+        .env_remove("SHUNT_REPORT_DIR")
+        .process_group(0);
+    if setting.mode.accelerates(side) {
+        let report = directory.join("report");
+        std::fs::create_dir_all(&report).expect("a report directory");
+        command.env("LD_PRELOAD", library).env("SHUNT_REPORT_DIR", report);
+    }
+    let child = command.spawn().expect("this binary starts");
+    Running { side, child, control, open: true }
+}
+
+/// Takes in both transcripts until both have ended; false when the watchdog's time has run out.
+fn listen(
+    sides: &mut [Running; 2],
+    setting: &Setting,
+    directory: &Path,
+    record: &mut Record,
+    deadline: Instant,
+) -> bool {
+    let mut deadline = deadline;
+    while sides.iter().any(|running| running.open) {
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis() as i32;
+        if left == 0 {
+            return false;
+        }
+        let set: Vec<(Fd, i16)> = sides
+            .iter()
+            .map(|running| if running.open { fd_of(running) } else { -1 })
+            .map(|fd| (fd, libc::POLLIN))
+            .collect();
+        let (_, ready) = wait::poll(&set, left.min(200));
+        for (running, ready) in sides.iter_mut().zip(ready) {
+            if ready != 0 {
+                take_message(running, setting, directory, record);
+            }
+        }
+        let ended = |running: &mut Running| running.child.try_wait().is_ok_and(|s| s.is_some());
+        if sides.iter_mut().all(ended) {
+            deadline = deadline.min(Instant::now() + Duration::from_secs(LEFT_OVER_SECONDS));
+        }
+    }
+    true
+}
+
+fn fd_of(running: &Running) -> Fd {
+    std::os::fd::AsRawFd::as_raw_fd(&running.control)
+}
+
+fn take_message(running: &mut Running, setting: &Setting, directory: &Path, record: &mut Record) {
+    let mut room = vec![0; 1 << 16];
+    let count = match io::recv(fd_of(running), &mut room, 0) {
+        Got::Errno(libc::EINTR) => return,
+        got => got.count().unwrap_or(0),
+    };
+    if count == 0 {
+        running.open = false;
+    } else if room[0] == b'?' {
+        let answer = answer(&String::from_utf8_lossy(&room[..count]), setting, directory);
+        io::send(fd_of(running), if answer { b"yes" } else { b"no!" }, libc::MSG_NOSIGNAL);
+    } else if let Ok(line) = serde_json::from_slice::<serde_json::Value>(&room[..count]) {
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        let note = Note { who: text("who"), what: text("what"), got: text("got") };
+        record.notes.push(note);
+    }
+}
+
+/// "Is the stream with these ports on the ring?" Nothing is awaited where nothing can come.
+fn answer(question: &str, setting: &Setting, directory: &Path) -> bool {
+    if setting.mode != Mode::Both {
+        return true;
+    }
+    let mut words = question.split(' ').skip(1).map(|word| word.parse().unwrap_or(0));
+    let (client, server) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    fast_path::is_upgraded(&directory.join("report"), client, server)
+}
+
+fn kill_group(running: &Running) {
+    process::kill(-(running.child.id() as i32), libc::SIGKILL);
+}
+
+/// Every process of both groups: where it is and what it last said.
+fn describe_hang(sides: &[Running; 2], record: &Record) -> String {
+    let mut text = format!("hung for {WATCHDOG_SECONDS} s");
+    let groups: Vec<String> = sides.iter().map(|side| side.child.id().to_string()).collect();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
+        if fields.len() > 2 && groups.contains(&fields[2].to_owned()) {
+            text.push_str(&describe_threads(&entry.path(), fields[0]));
+        }
+    }
+    for who in ["client", "server"] {
+        let last = record.notes.iter().rfind(|note| note.who.starts_with(who));
+        let said = last.map_or("nothing".to_owned(), |note| {
+            format!("{}: {} = {}", note.who, note.what, note.got)
+        });
+        text.push_str(&format!("\n    {who} last said {said}"));
+    }
+    text
+}
+
+fn describe_threads(process: &Path, state: &str) -> String {
+    let mut text = String::new();
+    for task in std::fs::read_dir(process.join("task")).into_iter().flatten().flatten() {
+        let read = |name: &str| {
+            std::fs::read_to_string(task.path().join(name)).unwrap_or_default().trim().to_owned()
+        };
+        let command = std::fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+        text.push_str(&format!(
+            "\n    {} {} [{state}] thread {}: in {} (system call {})",
+            process.display(),
+            command.replace('\0', " ").trim(),
+            task.file_name().to_string_lossy(),
+            read("wchan"),
+            read("syscall"),
+        ));
+    }
+    text
+}

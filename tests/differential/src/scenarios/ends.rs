@@ -1,0 +1,716 @@
+//! How streams end: half close, close, reset, death; what is still read before, and what writers
+//! and pollers are told.
+
+use super::{scenarios, Scenario, V4};
+use crate::actor::{Actor, Place, Side};
+use crate::calls::{io, process, socket, wait, Fd, Got};
+use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+
+pub const ALL: &[Scenario] = scenarios![V4;
+    half_close_by_the_client_ends_one_direction,
+    half_close_by_the_server_ends_one_direction,
+    half_close_from_both_sides_ends_both,
+    half_close_behind_eight_megabytes_loses_nothing,
+    a_half_closed_stream_goes_on_in_the_other_direction_for_long,
+    end_of_stream_is_told_again_and_again,
+    shutdown_of_reading_gives_end_of_stream,
+    shutdown_of_both_ends_both,
+    shutdown_twice_is_no_error,
+    shutdown_with_a_wrong_direction_fails,
+    writing_after_own_shutdown_is_epipe,
+    close_delivers_what_was_written,
+    close_behind_megabytes_delivers_them,
+    close_with_unread_data_resets_the_peer,
+    close_with_unread_data_lets_the_peer_read_what_it_has,
+    writing_to_a_closed_peer_ends_in_an_error,
+    sigpipe_comes_unless_suppressed,
+    linger_zero_resets_the_peer,
+    linger_zero_after_data_resets_the_peer,
+    lingering_close_waits_for_delivery,
+    so_error_tells_a_reset_once,
+    reset_is_told_once_and_then_the_end,
+    reset_wakes_a_blocked_reader,
+    reset_wakes_a_blocked_writer,
+    end_of_stream_wakes_a_blocked_reader,
+    exit_without_close_is_a_close,
+    exit_without_close_with_unread_data_is_a_reset,
+    a_killed_writer_delivers_what_it_wrote,
+    a_killed_writer_in_full_flight_delivers_a_prefix,
+    a_killed_reader_resets_the_writer,
+    a_killed_idle_peer_ends_the_stream,
+    a_killed_peer_wakes_a_blocked_reader,
+    half_close_then_reset_tells_both,
+    closing_at_the_same_time_is_clean,
+    listen_shutdown_listen_accepts_again,
+    a_client_that_died_in_the_backlog_is_accepted_and_ended,
+    a_client_that_reset_in_the_backlog_is_accepted_and_reset,
+    data_sent_before_accept_is_there_after_it,
+    connecting_to_nobody_is_refused,
+    connecting_twice_is_told,
+];
+
+fn half_close_by_the_client_ends_one_direction(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"last words", 0));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.server(|| {
+        a.note("received", receive_to_end_text(s));
+        a.note("answer", io::send(s, b"heard you", 0));
+        a.note("close", socket::close(s));
+    });
+    a.client(|| a.note("answer", receive_to_end_text(s)));
+}
+
+fn half_close_by_the_server_ends_one_direction(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        a.note("send", io::send(s, b"last words", 0));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.client(|| {
+        a.note("received", receive_to_end_text(s));
+        a.note("answer", io::send(s, b"heard you", 0));
+        a.note("close", socket::close(s));
+    });
+    a.server(|| a.note("answer", receive_to_end_text(s)));
+}
+
+/// Text until the end or an error, and which of them it was.
+fn receive_to_end_text(s: Fd) -> String {
+    receive_text(s, 1000)
+}
+
+fn half_close_from_both_sides_ends_both(a: &Actor) {
+    let s = a.stream();
+    a.note("send", io::send(s, b"bye", 0));
+    a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    a.meet();
+    a.note("received", receive_to_end_text(s));
+    a.note("send afterwards", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    a.meet();
+    a.note("close", socket::close(s));
+}
+
+fn half_close_behind_eight_megabytes_loses_nothing(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            a.note("sent", send_all(s, 1, 8 << 20, 1 << 20));
+            a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        },
+        || a.note("received", receive_to_end(s, 1)),
+    );
+    a.server(|| a.note("answer", io::send(s, b"ok", 0)));
+    a.client(|| a.note("answer", receive_text(s, 2)));
+}
+
+fn a_half_closed_stream_goes_on_in_the_other_direction_for_long(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+    a.server(|| a.note("end", receive_to_end_text(s)));
+    for round in 0..100 {
+        a.at_once(
+            || assert_eq!(receive(s, round, 20_000, 9000), "20000 bytes right"),
+            || assert_eq!(send_all(s, round, 20_000, 7000), "20000 bytes sent"),
+        );
+    }
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| a.note("the end", receive_to_end_text(s)));
+}
+
+fn end_of_stream_is_told_again_and_again(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+    a.server(|| {
+        let mut room = [0; 8];
+        a.note("recv", io::recv(s, &mut room, 0));
+        a.note("read", io::read(s, &mut room));
+        a.note("readv", io::readv(s, &mut [vec![0; 4], vec![0; 4]]));
+        a.note("recv without waiting", io::recv(s, &mut room, libc::MSG_DONTWAIT));
+        a.note("peek", io::recv(s, &mut room, libc::MSG_PEEK));
+        a.note("recvmsg", io::recvmsg(s, &[8], 0).got);
+    });
+}
+
+fn shutdown_of_reading_gives_end_of_stream(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let mut room = [0; 8];
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_RD));
+        a.note("recv", io::recv(s, &mut room, 0));
+        a.note("sending goes on", io::send(s, b"still", 0));
+    });
+    a.client(|| {
+        a.note("received", receive_text(s, 5));
+        a.note("send to a deaf peer", io::send(s, b"hello?", libc::MSG_NOSIGNAL));
+    });
+    a.server(|| {
+        a.until_readable(s, 6);
+        let mut room = [0; 6];
+        a.note("what came after", io::recv(s, &mut room, libc::MSG_DONTWAIT));
+        a.note("then", io::recv(s, &mut room, libc::MSG_DONTWAIT));
+    });
+}
+
+fn shutdown_of_both_ends_both(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"end", 0));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_RDWR));
+        let mut room = [0; 4];
+        a.note("recv", io::recv(s, &mut room, 0));
+        a.note("send after", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+    a.server(|| {
+        a.note("received", receive_to_end_text(s));
+        socket::close(s);
+    });
+    a.client(|| a.note("close", socket::close(s)));
+}
+
+fn shutdown_twice_is_no_error(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("first", socket::shutdown(s, libc::SHUT_WR));
+        a.note("second", socket::shutdown(s, libc::SHUT_WR));
+        a.note("reading too", socket::shutdown(s, libc::SHUT_RD));
+    });
+    a.server(|| {
+        a.note("received", receive_to_end_text(s));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    // Both directions have ended: the kernel's answer depends on when the FIN was seen.
+    a.client(|| a.note("close", socket::close(s)));
+}
+
+fn shutdown_with_a_wrong_direction_fails(a: &Actor) {
+    let s = a.stream();
+    a.note("direction 3", socket::shutdown(s, 3));
+    a.note("direction -1", socket::shutdown(s, -1));
+    a.meet();
+    a.client(|| a.note("send", io::send(s, b"fine", 0)));
+    a.server(|| a.note("received", receive_text(s, 4)));
+}
+
+fn writing_after_own_shutdown_is_epipe(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        wait::catch_signal(libc::SIGPIPE, 0);
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+        a.note("SIGPIPE", wait::caught(libc::SIGPIPE));
+        a.note("write", io::write(s, b"x"));
+        a.note("SIGPIPE", wait::caught(libc::SIGPIPE));
+        a.note("writev", io::writev(s, &[b"x", b"y"]));
+        a.note("sendmsg", io::sendmsg(s, &[b"x"], 0));
+        a.note("SIGPIPE", wait::caught(libc::SIGPIPE));
+        a.note("send nothing", io::send(s, b"", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn close_delivers_what_was_written(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"goodbye", 0));
+        a.note("close", socket::close(s));
+        a.note("close again", socket::close(s));
+    });
+    a.server(|| a.note("received", receive_to_end_text(s)));
+}
+
+fn close_behind_megabytes_delivers_them(a: &Actor) {
+    let s = a.stream();
+    let sent = a.from_client(|| {
+        let block = crate::pattern::bytes(3, 0, 4 << 20);
+        let mut sent = 0;
+        while let Some(count) = io::send(s, &block[sent..], libc::MSG_DONTWAIT).count() {
+            sent += count;
+            if sent == block.len() {
+                break;
+            }
+        }
+        a.note("close", socket::close(s));
+        sent as u64
+    });
+    a.server(|| {
+        let text = receive_to_end(s, 3);
+        let right = text == format!("{sent} bytes right, then 0");
+        a.note("received", if right { "all of it, then 0".to_owned() } else { text });
+    });
+}
+
+fn close_with_unread_data_resets_the_peer(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"never read", 0)));
+    a.server(|| {
+        a.until_readable(s, 10);
+        a.note("close", socket::close(s));
+    });
+    a.client(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("received", receive_to_end_text(s));
+        a.note("then", receive_to_end_text(s));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn close_with_unread_data_lets_the_peer_read_what_it_has(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"never read", 0)));
+    a.server(|| {
+        a.until_readable(s, 10);
+        a.note("send", io::send(s, b"parting words", 0));
+    });
+    a.client(|| a.until_readable(s, 13));
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("received", receive_to_end_text(s));
+        a.note("then", receive_to_end_text(s));
+    });
+}
+
+fn writing_to_a_closed_peer_ends_in_an_error(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| {
+        a.until(s, libc::POLLIN);
+        a.note("end", receive_to_end_text(s));
+        a.note("first send", io::send(s, b"anyone?", libc::MSG_NOSIGNAL));
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("second send", io::send(s, b"anyone?", libc::MSG_NOSIGNAL));
+        a.note("third send", io::send(s, b"anyone?", libc::MSG_NOSIGNAL));
+        a.note("received", receive_to_end_text(s));
+    });
+}
+
+fn sigpipe_comes_unless_suppressed(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| {
+        wait::catch_signal(libc::SIGPIPE, 0);
+        a.until(s, libc::POLLIN);
+        io::send(s, b"draws the reset", libc::MSG_NOSIGNAL);
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("suppressed", io::send(s, b"x", libc::MSG_NOSIGNAL));
+        a.note("signals", wait::caught(libc::SIGPIPE));
+        a.note("write", io::write(s, b"x"));
+        a.note("send", io::send(s, b"x", 0));
+        a.note("signals", wait::caught(libc::SIGPIPE));
+    });
+    a.client(|| {
+        let child = a.child("default action", || {
+            wait::default_signal(libc::SIGPIPE);
+            io::write(s, b"x");
+        });
+        a.note("a child that does not catch it", process::wait_for(child));
+    });
+}
+
+fn linger_zero_resets_the_peer(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("linger", socket::set_linger(s, true, 0));
+        a.note("close", socket::close(s));
+    });
+    a.server(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("received", receive_to_end_text(s));
+        a.note("then", receive_to_end_text(s));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn linger_zero_after_data_resets_the_peer(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"delivered", 0)));
+    a.server(|| a.until_readable(s, 9));
+    a.client(|| {
+        a.note("linger", socket::set_linger(s, true, 0));
+        a.note("close", socket::close(s));
+    });
+    a.server(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("received", receive_to_end_text(s));
+        a.note("then", receive_to_end_text(s));
+    });
+}
+
+fn lingering_close_waits_for_delivery(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            a.note("linger", socket::set_linger(s, true, 10));
+            a.note("sent", send_all(s, 4, 1 << 20, 1 << 20));
+            a.note("close", socket::close(s));
+        },
+        || a.note("received", receive_to_end(s, 4)),
+    );
+}
+
+/// Makes the client's stream a reset one: the server closes with a byte unread.
+fn reset_client(a: &Actor, s: Fd) {
+    a.client(|| {
+        io::send(s, b"unread", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 6);
+        socket::close(s);
+    });
+    a.client(|| a.until(s, libc::POLLERR | libc::POLLHUP));
+}
+
+fn so_error_tells_a_reset_once(a: &Actor) {
+    let s = a.stream();
+    a.note("before", socket::so_error(s));
+    a.meet();
+    reset_client(a, s);
+    a.client(|| {
+        a.note("first", socket::so_error(s));
+        a.note("second", socket::so_error(s));
+        a.note("recv", receive_to_end_text(s));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn reset_is_told_once_and_then_the_end(a: &Actor) {
+    let s = a.stream();
+    reset_client(a, s);
+    a.client(|| {
+        let mut room = [0; 8];
+        a.note("first recv", io::recv(s, &mut room, 0));
+        a.note("second recv", io::recv(s, &mut room, 0));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+        a.note("SO_ERROR", socket::so_error(s));
+        a.note("getpeername", socket::getpeername(s).0);
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        a.note("close", socket::close(s));
+    });
+}
+
+fn reset_wakes_a_blocked_reader(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"unread", 0);
+    });
+    a.at_once(
+        || {
+            a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+            a.note("blocked recv", receive_to_end_text(s));
+        },
+        || {
+            until_told_asleep(a);
+            a.until_readable(s, 6);
+            socket::close(s);
+        },
+    );
+}
+
+/// Waits until the thread that the other side has just named sleeps.
+fn until_told_asleep(a: &Actor) {
+    let word = a.hear();
+    let (process, thread) = word.split_once(' ').expect("a process and a thread");
+    a.until_asleep(process.parse().expect("a pid"), thread.parse().expect("a thread id"));
+}
+
+fn reset_wakes_a_blocked_writer(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+            let block = crate::pattern::bytes(1, 0, 1 << 20);
+            let error = loop {
+                let got = io::send(s, &block, libc::MSG_NOSIGNAL);
+                if got.count().is_none() {
+                    break got;
+                }
+            };
+            let told = error.is(libc::ECONNRESET) || error.is(libc::EPIPE);
+            a.note("a reset in the end", told);
+        },
+        || {
+            until_told_asleep(a);
+            socket::close(s);
+        },
+    );
+}
+
+fn end_of_stream_wakes_a_blocked_reader(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+            a.note("blocked recv", receive_to_end_text(s));
+        },
+        || {
+            until_told_asleep(a);
+            socket::shutdown(s, libc::SHUT_WR);
+        },
+    );
+}
+
+/// A child of the client that owns the stream alone, for deaths that leave the actor alive.
+fn owner_child(a: &Actor, s: Fd, step: impl FnOnce()) -> process::Pid {
+    let child = a.child("owner", step);
+    socket::close(s);
+    child
+}
+
+fn exit_without_close_is_a_close(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let child = owner_child(a, s, || {
+            a.note("send", io::send(s, b"parting", 0));
+        });
+        a.note("child", process::wait_for(child));
+    });
+    a.server(|| {
+        a.note("received", receive_to_end_text(s));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn exit_without_close_with_unread_data_is_a_reset(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        io::send(s, b"unread", 0);
+    });
+    a.client(|| {
+        let child = owner_child(a, s, || a.until_readable(s, 6));
+        a.note("child", process::wait_for(child));
+    });
+    a.server(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("received", receive_to_end_text(s));
+        a.note("then", receive_to_end_text(s));
+    });
+}
+
+fn a_killed_writer_delivers_what_it_wrote(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let (out, into) = socket::pipe();
+        let child = owner_child(a, s, || {
+            a.note("sent", send_all(s, 2, 100_000, 10_000));
+            io::write(into, b"!");
+            socket::pipe_wait_for_ever(socket::pipe().0);
+        });
+        let mut room = [0; 1];
+        io::read(out, &mut room);
+        process::kill(child, libc::SIGKILL);
+        a.note("child", process::wait_for(child));
+    });
+    a.server(|| a.note("received", receive_to_end(s, 2)));
+}
+
+fn a_killed_writer_in_full_flight_delivers_a_prefix(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            let child = owner_child(a, s, || {
+                send_all(s, 2, 1 << 30, 100_000);
+            });
+            assert_eq!(a.hear(), "enough");
+            process::kill(child, libc::SIGKILL);
+            a.note("child", process::wait_for(child));
+        },
+        || {
+            let mut checker = crate::pattern::Checker::new(2);
+            let mut room = vec![0; 65_536];
+            let mut told = false;
+            let end = loop {
+                let got = io::recv(s, &mut room, 0);
+                match got.count() {
+                    Some(0) | None => break got,
+                    Some(count) => checker.take(&room[..count]),
+                }
+                if checker.count() > 3_000_000 && !told {
+                    a.tell("enough");
+                    told = true;
+                }
+            };
+            a.note("in order", checker.verdict().ends_with("right"));
+            a.note("the end", end);
+        },
+    );
+}
+
+fn a_killed_reader_resets_the_writer(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        io::send(s, b"unread", 0);
+    });
+    a.client(|| {
+        let child = owner_child(a, s, || socket::pipe_wait_for_ever(socket::pipe().0));
+        process::kill(child, libc::SIGKILL);
+        a.note("child", process::wait_for(child));
+    });
+    a.server(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("received", receive_to_end_text(s));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn a_killed_idle_peer_ends_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let child = owner_child(a, s, || socket::pipe_wait_for_ever(socket::pipe().0));
+        process::kill(child, libc::SIGKILL);
+        a.note("child", process::wait_for(child));
+    });
+    a.server(|| a.note("received", receive_to_end_text(s)));
+}
+
+fn a_killed_peer_wakes_a_blocked_reader(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            let child = owner_child(a, s, || socket::pipe_wait_for_ever(socket::pipe().0));
+            until_told_asleep(a);
+            process::kill(child, libc::SIGKILL);
+            a.note("child", process::wait_for(child));
+        },
+        || {
+            a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+            a.note("received", receive_to_end_text(s));
+        },
+    );
+}
+
+fn half_close_then_reset_tells_both(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+    a.server(|| {
+        a.note("end", receive_to_end_text(s));
+        a.note("linger", socket::set_linger(s, true, 0));
+        a.note("close", socket::close(s));
+    });
+    a.client(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("received", receive_to_end_text(s));
+        a.note("then", receive_to_end_text(s));
+    });
+}
+
+fn closing_at_the_same_time_is_clean(a: &Actor) {
+    let place = a.listen();
+    for _ in 0..30 {
+        let s = a.pair(&place);
+        a.meet();
+        assert_eq!(socket::close(s), Got::Value(0));
+        a.meet();
+    }
+    a.note("closed", 30);
+}
+
+fn listen_shutdown_listen_accepts_again(a: &Actor) {
+    let place = a.listen();
+    a.server(|| {
+        a.note("shutdown", socket::shutdown(place.fd, libc::SHUT_RD));
+        a.note("accept", socket::accept(place.fd));
+    });
+    a.client(|| {
+        let s = a.tcp_socket();
+        let address = socket::Address::as_seen_by_client(a.family, place.port);
+        a.note("connect to nobody", socket::connect(s, &address));
+        socket::close(s);
+    });
+    // A port that the kernel chose is given back by shutdown; listen chooses another.
+    let port = a.from_server(|| {
+        a.note("listen again", socket::listen(place.fd, 5));
+        u64::from(socket::getsockname(place.fd).1.port())
+    });
+    let s = a.pair(&Place { port: port as u16, ..place });
+    a.client(|| a.note("send", io::send(s, b"again", 0)));
+    a.server(|| a.note("received", receive_text(s, 5)));
+}
+
+fn a_client_that_died_in_the_backlog_is_accepted_and_ended(a: &Actor) {
+    let place = a.listen();
+    a.client(|| {
+        let s = a.connect(&place);
+        a.note("send", io::send(s, b"too late", 0));
+        a.note("close", socket::close(s));
+    });
+    a.server(|| {
+        let s = socket::accept(place.fd).fd("accept");
+        a.note("received", receive_to_end_text(s));
+    });
+    let s = a.pair(&place);
+    a.client(|| a.note("send", io::send(s, b"alive", 0)));
+    a.server(|| a.note("received", receive_text(s, 5)));
+}
+
+fn a_client_that_reset_in_the_backlog_is_accepted_and_reset(a: &Actor) {
+    let place = a.listen();
+    a.client(|| {
+        let s = a.connect(&place);
+        socket::set_linger(s, true, 0);
+        a.note("close", socket::close(s));
+    });
+    a.server(|| {
+        let s = socket::accept(place.fd).fd("accept");
+        a.note("received", receive_to_end_text(s));
+        a.note("getpeername", socket::getpeername(s).0);
+    });
+    let s = a.pair(&place);
+    a.client(|| a.note("send", io::send(s, b"alive", 0)));
+    a.server(|| a.note("received", receive_text(s, 5)));
+}
+
+fn data_sent_before_accept_is_there_after_it(a: &Actor) {
+    let place = a.listen();
+    let s = a.number_from(Side::Client, || {
+        let s = a.connect(&place);
+        a.note("sent", send_all(s, 1, 50_000, 5000));
+        s as u64
+    });
+    a.at_once(
+        || a.note("sent", send_all(s as Fd, 2, 50_000, 5000)),
+        || {
+            let s = socket::accept(place.fd).fd("accept");
+            a.note("received", receive(s, 1, 50_000, 4096));
+            a.note("received", receive(s, 2, 50_000, 4096));
+        },
+    );
+}
+
+fn connecting_to_nobody_is_refused(a: &Actor) {
+    let place = a.listen();
+    a.server(|| {
+        socket::close(place.fd);
+    });
+    a.client(|| {
+        let address = socket::Address::as_seen_by_client(a.family, place.port);
+        let s = a.tcp_socket();
+        a.note("connect", socket::connect(s, &address));
+        a.note("SO_ERROR", socket::so_error(s));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+        let s = a.tcp_socket();
+        socket::set_nonblocking(s, true);
+        a.note("non-blocking connect", socket::connect(s, &address));
+        a.note_mask(
+            "when refused",
+            s,
+            libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP,
+        );
+        a.note("SO_ERROR", socket::so_error(s));
+        a.note("SO_ERROR again", socket::so_error(s));
+    });
+}
+
+fn connecting_twice_is_told(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    a.client(|| {
+        let address = socket::Address::as_seen_by_client(a.family, place.port);
+        a.note("connect again", socket::connect(s, &address));
+        a.note("listen", socket::listen(s, 1));
+        a.note("bind", socket::bind(s, &address));
+        a.note("send", io::send(s, b"fine", 0));
+    });
+    a.server(|| a.note("received", receive_text(s, 4)));
+}

@@ -1,0 +1,1118 @@
+//! poll, select and epoll over streams and other descriptors: the masks of every state, levels
+//! and edges, and what interrupts a wait.
+
+use super::{scenarios, Scenario, V4};
+use crate::actor::{Actor, EVERYTHING};
+use crate::calls::wait::{
+    self, epoll_add, epoll_create, epoll_ctl, epoll_del, epoll_mod, epoll_pwait, epoll_wait, mask,
+    poll, ppoll, pselect, select, Selection,
+};
+use crate::calls::{io, process, socket, Fd, Got};
+use crate::pattern::{self, receive, receive_text};
+use libc::{
+    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP,
+    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
+};
+use std::time::{Duration, Instant};
+
+pub const ALL: &[Scenario] = scenarios![V4;
+    poll_shows_data_and_room,
+    poll_shows_a_half_close,
+    poll_shows_both_half_closes,
+    poll_shows_own_shutdowns,
+    poll_shows_a_reset,
+    poll_shows_a_closed_peer,
+    poll_asked_for_less_shows_less,
+    poll_ignores_negative_and_names_closed_descriptors,
+    poll_over_streams_and_pipes_shows_each,
+    poll_shows_one_descriptor_as_often_as_it_is_named,
+    poll_waits_as_long_as_it_was_told,
+    poll_is_woken_by_data,
+    poll_is_woken_by_the_end,
+    poll_is_woken_by_a_pipe_among_streams,
+    poll_for_room_is_woken_when_the_peer_reads,
+    ppoll_lets_signals_in_while_it_waits,
+    fortified_poll_is_the_same_poll,
+    select_shows_each_set,
+    select_times_out_and_empties_the_sets,
+    select_refuses_closed_descriptors,
+    pselect_lets_signals_in_while_it_waits,
+    a_signal_interrupts_poll_and_epoll,
+    a_signal_interrupts_recv_or_restarts_it,
+    epoll_level_is_told_until_it_is_read,
+    epoll_edge_is_told_once_for_each_arrival,
+    epoll_edge_comes_again_after_a_partial_read,
+    epoll_edge_is_armed_again_by_mod,
+    epoll_edge_of_room_comes_after_a_full_stream,
+    epoll_oneshot_is_told_once_until_mod,
+    epoll_exclusive_tells_a_waiter,
+    epoll_exclusive_cannot_be_changed,
+    epoll_gives_data_back_as_it_was_set,
+    epoll_mod_changes_events_and_data,
+    epoll_del_ends_it,
+    epoll_ctl_mistakes_are_named,
+    epoll_wait_mistakes_are_named,
+    two_epoll_sets_each_tell_of_one_stream,
+    a_nested_epoll_set_becomes_ready,
+    epoll_over_streams_pipes_and_events_tells_each,
+    epoll_tells_of_a_copy_after_the_original_is_closed,
+    epoll_forgets_a_closed_stream,
+    epoll_masks_follow_the_life_of_a_stream,
+    epoll_masks_after_a_reset,
+    epoll_pwait_lets_signals_in_while_it_waits,
+    epoll_waits_as_long_as_it_was_told,
+    epoll_is_woken_by_a_stream_that_another_thread_adds,
+    epoll_limits_the_events_but_forgets_none,
+    a_non_blocking_connect_ends_in_room,
+    a_listening_socket_is_readable_when_a_client_waits,
+    low_water_mark_holds_poll_back,
+    epoll_set_shared_with_a_child_tells_both,
+];
+
+fn poll_shows_data_and_room(a: &Actor) {
+    let s = a.stream();
+    a.note_mask("when idle", s, POLLOUT);
+    a.meet();
+    a.client(|| a.note("send", io::send(s, b"x", 0)));
+    a.server(|| {
+        a.note_mask("with data", s, POLLIN | POLLOUT);
+        a.note("received", receive_text(s, 1));
+        a.note_mask("after reading", s, POLLOUT);
+    });
+    let full = a.from_client(|| {
+        a.note_mask("before filling", s, POLLOUT);
+        fill(s)
+    });
+    a.client(|| a.note_mask("when full", s, 0));
+    a.server(|| a.note("drained", all_of(receive(s, 0, full as usize, 1 << 16), full)));
+    a.client(|| a.note_mask("when drained", s, POLLOUT));
+}
+
+fn all_of(text: String, total: u64) -> String {
+    if text == format!("{total} bytes right") {
+        "all of it".to_owned()
+    } else {
+        text
+    }
+}
+
+/// Writes sequence 0 until the stream takes no more; the count differs from carrier to carrier.
+fn fill(s: Fd) -> u64 {
+    let block = pattern::bytes(0, 0, 64 << 20);
+    let mut sent = 0;
+    while let Some(count) = io::send(s, &block[sent..][..60_000], libc::MSG_DONTWAIT).count() {
+        sent += count;
+    }
+    // The last bit of room goes byte by byte, and the kernel may still be moving what it has.
+    let mut quiet = 0;
+    while quiet < 20 {
+        match io::send(s, &block[sent..][..1000], libc::MSG_DONTWAIT).count() {
+            Some(count) => {
+                sent += count;
+                quiet = 0;
+            }
+            None => {
+                quiet += 1;
+                poll(&[], 1);
+            }
+        }
+    }
+    sent as u64
+}
+
+fn poll_shows_a_half_close(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        a.note_mask("at the one that closed", s, POLLOUT);
+    });
+    a.server(|| {
+        a.note_mask("with data and the end", s, POLLIN | POLLOUT | POLLRDHUP);
+        a.note("received", receive_text(s, 2));
+        a.note_mask("after the end was read", s, POLLIN | POLLOUT | POLLRDHUP);
+    });
+}
+
+const ENDED: i16 = POLLIN | POLLOUT | POLLRDHUP | POLLHUP;
+
+fn poll_shows_both_half_closes(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+    a.server(|| {
+        a.note_mask("after the peer's", s, POLLIN | POLLOUT | POLLRDHUP);
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        a.note_mask("after both", s, ENDED);
+    });
+    a.client(|| a.note_mask("after both", s, ENDED));
+}
+
+fn poll_shows_own_shutdowns(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("shutdown of reading", socket::shutdown(s, libc::SHUT_RD));
+        a.note_mask("deaf", s, POLLIN | POLLOUT | POLLRDHUP);
+        a.note("shutdown of writing", socket::shutdown(s, libc::SHUT_WR));
+        a.note_mask("deaf and dumb", s, ENDED);
+    });
+}
+
+fn reset_client(a: &Actor, s: Fd) {
+    a.client(|| {
+        io::send(s, b"unread", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 6);
+        socket::close(s);
+    });
+}
+
+fn poll_shows_a_reset(a: &Actor) {
+    let s = a.stream();
+    reset_client(a, s);
+    a.client(|| {
+        a.note_mask("after the reset", s, ENDED | POLLERR);
+        let mut room = [0; 4];
+        a.note("recv", io::recv(s, &mut room, 0));
+        a.note_mask("after the error was told", s, ENDED);
+        a.note("recv", io::recv(s, &mut room, 0));
+    });
+}
+
+fn poll_shows_a_closed_peer(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| {
+        a.note_mask("after the close", s, POLLIN | POLLOUT | POLLRDHUP);
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+        a.note_mask("after writing to nobody", s, ENDED | POLLERR);
+    });
+}
+
+fn poll_asked_for_less_shows_less(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+        socket::shutdown(s, libc::SHUT_WR);
+    });
+    a.server(|| {
+        a.note_mask("everything", s, POLLIN | POLLOUT | POLLRDHUP);
+        for (what, events) in [
+            ("nothing", 0),
+            ("in", POLLIN),
+            ("out", POLLOUT),
+            ("rdhup", POLLRDHUP),
+            ("rdnorm", libc::POLLRDNORM),
+            ("wrnorm", libc::POLLWRNORM),
+            ("pri", libc::POLLPRI),
+            ("band", libc::POLLRDBAND | libc::POLLWRBAND),
+        ] {
+            let (got, masks) = poll(&[(s, events)], 0);
+            a.note(format!("asked for {what}"), format!("{got} {}", mask(masks[0])));
+        }
+    });
+}
+
+fn poll_ignores_negative_and_names_closed_descriptors(a: &Actor) {
+    let s = a.stream();
+    let (got, masks) = poll(&[(-1, POLLIN), (600, POLLIN), (s, POLLOUT)], 0);
+    a.note("poll", format!("{got} {:?}", masks.into_iter().map(mask).collect::<Vec<_>>()));
+    let (got, _) = poll(&[(-1, POLLIN)], 0);
+    a.note("nothing but negative", got);
+    a.meet();
+}
+
+fn poll_over_streams_and_pipes_shows_each(a: &Actor) {
+    let place = a.listen();
+    let (s, t) = (a.pair(&place), a.pair(&place));
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        a.until(s, POLLIN);
+        let show = |what: &str| {
+            let set = [(s, EVERYTHING), (out, POLLIN), (t, POLLIN), (into, POLLOUT)];
+            let (got, masks) = poll(&set, 1000);
+            a.note(what, format!("{got} {:?}", masks.into_iter().map(mask).collect::<Vec<_>>()));
+        };
+        show("stream ready");
+        io::write(into, b"p");
+        show("pipe ready too");
+        a.note("received", receive_text(s, 1));
+        show("stream read");
+        socket::close(into);
+        let (got, masks) = poll(&[(out, POLLIN), (t, POLLIN)], 1000);
+        a.note("pipe hung up", format!("{got} {} {}", mask(masks[0]), mask(masks[1])));
+    });
+}
+
+fn poll_shows_one_descriptor_as_often_as_it_is_named(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        a.until(s, POLLIN);
+        let (got, masks) = poll(&[(s, POLLIN), (s, POLLOUT), (s, POLLIN | POLLOUT)], 0);
+        a.note("poll", format!("{got} {:?}", masks.into_iter().map(mask).collect::<Vec<_>>()));
+    });
+}
+
+/// Notes the result of a wait and whether it took about as long as it should.
+fn timed(a: &Actor, what: &str, least_ms: u64, wait: impl FnOnce() -> String) {
+    let start = Instant::now();
+    let got = wait();
+    let took = start.elapsed();
+    let good =
+        took >= Duration::from_millis(least_ms) && took < Duration::from_millis(least_ms + 2000);
+    a.note(
+        what,
+        format!("{got}, in time: {}", if good { "yes".into() } else { format!("{took:?}") }),
+    );
+}
+
+fn poll_waits_as_long_as_it_was_told(a: &Actor) {
+    let s = a.stream();
+    timed(a, "not at all", 0, || poll(&[(s, POLLIN)], 0).0.to_string());
+    timed(a, "80 ms", 80, || poll(&[(s, POLLIN)], 80).0.to_string());
+    timed(a, "ppoll 30 ms", 30, || ppoll(&[(s, POLLIN)], 30, &[]).0.to_string());
+    timed(a, "ready at once", 0, || poll(&[(s, POLLOUT)], 5000).0.to_string());
+    a.meet();
+}
+
+/// One side waits in a call; the other acts once it sleeps.
+fn wake(a: &Actor, sleep: impl FnOnce(), act: impl FnOnce()) {
+    a.at_once(
+        || {
+            let word = a.hear();
+            let (process, thread) = word.split_once(' ').expect("two numbers");
+            a.until_asleep(process.parse().expect("a pid"), thread.parse().expect("a tid"));
+            act();
+        },
+        || {
+            a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+            sleep();
+        },
+    );
+}
+
+fn poll_is_woken_by_data(a: &Actor) {
+    let s = a.stream();
+    for round in 0..5 {
+        wake(
+            a,
+            || {
+                let (got, masks) = poll(&[(s, POLLIN)], 15_000);
+                a.note(format!("woken {round}"), format!("{got} {}", mask(masks[0])));
+                a.note("received", receive_text(s, 4));
+            },
+            || {
+                io::send(s, b"wake", 0);
+            },
+        );
+    }
+}
+
+fn poll_is_woken_by_the_end(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    wake(
+        a,
+        || {
+            let (got, masks) = poll(&[(s, POLLRDHUP)], 15_000);
+            a.note("woken by a half close", format!("{got} {}", mask(masks[0])));
+        },
+        || {
+            socket::shutdown(s, libc::SHUT_WR);
+        },
+    );
+    let t = a.pair(&place);
+    wake(
+        a,
+        || {
+            let (got, masks) = poll(&[(t, 0)], 15_000);
+            a.note("woken by a reset", format!("{got} {}", mask(masks[0])));
+        },
+        || {
+            socket::set_linger(t, true, 0);
+            socket::close(t);
+        },
+    );
+}
+
+fn poll_is_woken_by_a_pipe_among_streams(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        let (own, thread) = (process::pid(), process::thread_id());
+        std::thread::scope(|scope| {
+            a.thread(scope, "writer", || {
+                a.until_asleep(own, thread);
+                io::write(into, b"x");
+            });
+            let (got, masks) = poll(&[(s, POLLIN), (out, POLLIN)], 15_000);
+            a.note("woken", format!("{got} {} {}", mask(masks[0]), mask(masks[1])));
+        });
+    });
+}
+
+fn poll_for_room_is_woken_when_the_peer_reads(a: &Actor) {
+    let s = a.stream();
+    let full = a.from_server(|| fill(s));
+    wake(
+        a,
+        || {
+            let (got, masks) = poll(&[(s, POLLOUT)], 15_000);
+            a.note("woken", format!("{got} {}", mask(masks[0])));
+        },
+        || a.note("drained", all_of(receive(s, 0, full as usize, 1 << 16), full)),
+    );
+}
+
+fn ppoll_lets_signals_in_while_it_waits(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        wait::block_signals(&[libc::SIGUSR1]);
+        process::kill_thread(process::thread_id(), libc::SIGUSR1).value("tgkill");
+        a.note("poll while blocked", poll(&[(s, POLLIN)], 20).0);
+        a.note("caught", wait::caught(libc::SIGUSR1));
+        a.note("ppoll with it blocked", ppoll(&[(s, POLLIN)], 20, &[libc::SIGUSR1]).0);
+        a.note("ppoll that lets it in", ppoll(&[(s, POLLIN)], 15_000, &[]).0);
+        a.note("caught", wait::caught(libc::SIGUSR1));
+        a.note("ppoll with none pending", ppoll(&[(s, POLLIN)], 20, &[]).0);
+    });
+}
+
+fn fortified_poll_is_the_same_poll(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let (got, masks) = wait::poll_checked(&[(s, POLLIN | POLLOUT)], 5000);
+        a.note("some", got.count().is_some_and(|count| count > 0));
+        a.until(s, POLLIN);
+        let (got, again) = wait::poll_checked(&[(s, POLLIN | POLLOUT)], 0);
+        a.note(
+            "poll",
+            format!("{got} {} (room first: {})", mask(again[0]), masks[0] & POLLOUT as u32 != 0),
+        );
+    });
+}
+
+fn select_shows_each_set(a: &Actor) {
+    let place = a.listen();
+    let (s, t) = (a.pair(&place), a.pair(&place));
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        a.until(s, POLLIN);
+        let asked =
+            Selection { read: vec![s, t, out], write: vec![s, t, into], except: vec![s, t] };
+        a.note("one stream readable", select(&asked, 1000));
+        io::write(into, b"p");
+        a.note("the pipe too", select(&asked, 1000));
+        a.note("pselect", pselect(&asked, 1000, &[]));
+        a.note("received", receive_text(s, 1));
+        let read = Selection { read: vec![s, t, out], ..Selection::default() };
+        a.note("only the pipe", select(&read, 1000));
+    });
+    a.client(|| {
+        socket::shutdown(t, libc::SHUT_WR);
+    });
+    a.server(|| {
+        a.until(t, POLLRDHUP);
+        let read = Selection { read: vec![s, t], ..Selection::default() };
+        a.note("the end is readable", select(&read, 1000));
+    });
+}
+
+fn select_times_out_and_empties_the_sets(a: &Actor) {
+    let s = a.stream();
+    let asked = Selection { read: vec![s], except: vec![s], ..Selection::default() };
+    timed(a, "60 ms", 60, || select(&asked, 60));
+    timed(a, "pselect 30 ms", 30, || pselect(&asked, 30, &[]));
+    timed(a, "not at all", 0, || select(&asked, 0));
+    timed(a, "nothing at all, 20 ms", 20, || select(&Selection::default(), 20));
+    a.meet();
+}
+
+fn select_refuses_closed_descriptors(a: &Actor) {
+    let s = a.stream();
+    let asked = Selection { read: vec![s, 600], ..Selection::default() };
+    a.note("select", select(&asked, 0).starts_with("EBADF"));
+    a.note("pselect", pselect(&asked, 0, &[]).starts_with("EBADF"));
+    a.meet();
+}
+
+fn pselect_lets_signals_in_while_it_waits(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        wait::catch_signal(libc::SIGUSR1, 0);
+        wait::block_signals(&[libc::SIGUSR1]);
+        process::kill_thread(process::thread_id(), libc::SIGUSR1).value("tgkill");
+        let asked = Selection { read: vec![s], ..Selection::default() };
+        a.note("with it blocked", pselect(&asked, 20, &[libc::SIGUSR1]));
+        a.note("letting it in", pselect(&asked, 15_000, &[]).starts_with("EINTR"));
+        a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+}
+
+/// Sends a signal to this thread once it sleeps in the call.
+fn interrupted<T>(a: &Actor, call: impl FnOnce() -> T) -> T {
+    let (own, thread) = (process::pid(), process::thread_id());
+    std::thread::scope(|scope| {
+        a.thread(scope, "signaller", || {
+            a.until_asleep(own, thread);
+            process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+        });
+        call()
+    })
+}
+
+fn a_signal_interrupts_poll_and_epoll(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let set = epoll_create();
+        epoll_add(set, s, EPOLLIN, 1);
+        for (what, flags) in [("", 0), (" with SA_RESTART", libc::SA_RESTART)] {
+            wait::catch_signal(libc::SIGUSR1, flags);
+            a.note(format!("poll{what}"), interrupted(a, || poll(&[(s, POLLIN)], 15_000).0));
+            a.note(format!("epoll{what}"), interrupted(a, || epoll_wait(set, 1, 15_000).got));
+            let asked = Selection { read: vec![s], ..Selection::default() };
+            let got = interrupted(a, || select(&asked, 15_000));
+            a.note(format!("select{what}"), got.starts_with("EINTR"));
+        }
+        a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+}
+
+fn a_signal_interrupts_recv_or_restarts_it(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let mut room = [0; 8];
+        wait::catch_signal(libc::SIGUSR1, 0);
+        a.note("without SA_RESTART", interrupted(a, || io::recv(s, &mut room, 0)));
+        a.note("read", interrupted(a, || io::read(s, &mut room)));
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        socket::set_timeout(s, libc::SO_RCVTIMEO, 12_000);
+        a.note("SA_RESTART with a time-out", interrupted(a, || io::recv(s, &mut room, 0)));
+        socket::set_timeout(s, libc::SO_RCVTIMEO, 0);
+        a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "signalled");
+            io::send(s, b"at last", 0);
+        },
+        || {
+            let (own, thread) = (process::pid(), process::thread_id());
+            std::thread::scope(|scope| {
+                a.thread(scope, "signaller", || {
+                    a.until_asleep(own, thread);
+                    process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+                    a.settle(|| wait::caught(libc::SIGUSR1) == 4);
+                    a.tell("signalled");
+                });
+                a.note("SA_RESTART", receive_text_once(s, 7));
+            });
+        },
+    );
+}
+
+fn receive_text_once(s: Fd, len: usize) -> String {
+    let mut room = vec![0; len];
+    let got = io::recv(s, &mut room, libc::MSG_WAITALL);
+    format!("{got} {}", pattern::describe(&room))
+}
+
+/// A set with the stream in it, at the server.
+fn watched(s: Fd, events: i32) -> Fd {
+    let set = epoll_create();
+    epoll_add(set, s, events, 7).value("EPOLL_CTL_ADD");
+    set
+}
+
+fn epoll_level_is_told_until_it_is_read(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"abc", 0);
+    });
+    a.server(|| {
+        let set = watched(s, EPOLLIN);
+        a.until_readable(s, 3);
+        a.note("first", epoll_wait(set, 4, 5000).said());
+        a.note("again", epoll_wait(set, 4, 0).said());
+        a.note("received", receive_text(s, 2));
+        a.note("a byte is left", epoll_wait(set, 4, 0).said());
+        a.note("received", receive_text(s, 1));
+        a.note("nothing left", epoll_wait(set, 4, 0).said());
+    });
+}
+
+fn epoll_edge_is_told_once_for_each_arrival(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    a.server(|| {
+        set = watched(s, EPOLLIN | EPOLLET);
+        a.note("before", epoll_wait(set, 4, 0).said());
+    });
+    for round in 0..20 {
+        a.client(|| {
+            io::send(s, b"abc", 0);
+        });
+        a.server(|| {
+            a.until_readable(s, 3);
+            a.note(format!("arrival {round}"), epoll_wait(set, 4, 5000).said());
+            a.note("again", epoll_wait(set, 4, 0).said());
+            a.note("received", receive_text(s, 3));
+            a.note("after reading", epoll_wait(set, 4, 0).said());
+        });
+    }
+}
+
+fn epoll_edge_comes_again_after_a_partial_read(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    a.server(|| set = watched(s, EPOLLIN | EPOLLET | EPOLLRDHUP));
+    a.client(|| {
+        io::send(s, b"abcdef", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 6);
+        a.note("arrival", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(s, 2));
+        a.note("no edge", epoll_wait(set, 4, 0).said());
+    });
+    a.client(|| {
+        io::send(s, b"gh", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 6);
+        a.note("a new edge", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(s, 6));
+    });
+    a.client(|| {
+        socket::shutdown(s, libc::SHUT_WR);
+    });
+    a.server(|| {
+        a.until(s, POLLRDHUP);
+        a.note("the end", epoll_wait(set, 4, 5000).said());
+        a.note("once", epoll_wait(set, 4, 0).said());
+    });
+}
+
+fn epoll_edge_is_armed_again_by_mod(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"abc", 0);
+    });
+    a.server(|| {
+        let set = watched(s, EPOLLIN | EPOLLET);
+        a.until_readable(s, 3);
+        a.note("arrival", epoll_wait(set, 4, 5000).said());
+        a.note("again", epoll_wait(set, 4, 0).said());
+        a.note("MOD", epoll_mod(set, s, EPOLLIN | EPOLLET, 8));
+        a.note("after MOD", epoll_wait(set, 4, 5000).said());
+        a.note("again", epoll_wait(set, 4, 0).said());
+        epoll_mod(set, s, EPOLLIN | EPOLLOUT | EPOLLET, 9);
+        a.note("for room too", epoll_wait(set, 4, 5000).said());
+        a.note("again", epoll_wait(set, 4, 0).said());
+    });
+}
+
+fn epoll_edge_of_room_comes_after_a_full_stream(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    let full = a.from_server(|| {
+        set = watched(s, EPOLLOUT | EPOLLET);
+        a.note("room at first", epoll_wait(set, 4, 5000).said());
+        a.note("once", epoll_wait(set, 4, 0).said());
+        let full = fill(s);
+        // Filling may itself have passed edges.
+        epoll_wait(set, 4, 0);
+        a.note("when full", epoll_wait(set, 4, 0).said());
+        full
+    });
+    a.client(|| a.note("drained", all_of(receive(s, 0, full as usize, 1 << 16), full)));
+    a.server(|| {
+        a.note("an edge", epoll_wait(set, 4, 5000).said());
+        a.note("there is room", io::send(s, b"x", libc::MSG_DONTWAIT));
+    });
+}
+
+fn epoll_oneshot_is_told_once_until_mod(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    a.server(|| set = watched(s, EPOLLIN | EPOLLONESHOT));
+    for round in 0..4 {
+        a.client(|| {
+            io::send(s, b"abc", 0);
+        });
+        a.server(|| {
+            a.until_readable(s, 3);
+            a.note(format!("shot {round}"), epoll_wait(set, 4, 5000).said());
+            a.note("disarmed", epoll_wait(set, 4, 0).said());
+            a.note("received", receive_text(s, 3));
+        });
+        a.client(|| {
+            io::send(s, b"def", 0);
+        });
+        a.server(|| {
+            a.until_readable(s, 3);
+            a.note("still disarmed", epoll_wait(set, 4, 0).said());
+            a.note("MOD", epoll_mod(set, s, EPOLLIN | EPOLLONESHOT, 7 + round));
+            a.note("armed with data there", epoll_wait(set, 4, 5000).said());
+            a.note("received", receive_text(s, 3));
+            a.note("MOD", epoll_mod(set, s, EPOLLIN | EPOLLONESHOT, 7));
+        });
+    }
+}
+
+fn epoll_exclusive_tells_a_waiter(a: &Actor) {
+    let s = a.stream();
+    let (mut first, mut second) = (-1, -1);
+    a.server(|| {
+        first = watched(s, EPOLLIN | EPOLLEXCLUSIVE);
+        second = watched(s, EPOLLIN | EPOLLEXCLUSIVE);
+    });
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        // Level-triggered: whoever asks while the byte is there is told.
+        a.note("first", epoll_wait(first, 4, 5000).said());
+        a.note("second", epoll_wait(second, 4, 5000).said());
+        a.note("received", receive_text(s, 1));
+        a.note("first", epoll_wait(first, 4, 0).said());
+        a.note("second", epoll_wait(second, 4, 0).said());
+    });
+}
+
+fn epoll_exclusive_cannot_be_changed(a: &Actor) {
+    let s = a.stream();
+    let set = watched(s, EPOLLIN | EPOLLEXCLUSIVE);
+    a.note("MOD", epoll_mod(set, s, EPOLLIN, 1));
+    a.note("DEL", epoll_del(set, s));
+    a.note("ADD with ONESHOT", epoll_add(set, s, EPOLLIN | EPOLLEXCLUSIVE | EPOLLONESHOT, 1));
+    a.note("ADD", epoll_add(set, s, EPOLLIN, 1));
+    a.note("MOD to EXCLUSIVE", epoll_mod(set, s, EPOLLIN | EPOLLEXCLUSIVE, 1));
+    a.meet();
+}
+
+fn epoll_gives_data_back_as_it_was_set(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let set = epoll_create();
+        for data in [0, u64::MAX, 1 << 63, 0xDEAD_BEEF_0000_0001, s as u64] {
+            a.note("ADD", epoll_add(set, s, EPOLLOUT, data));
+            a.note(format!("data {data:x}"), epoll_wait(set, 4, 5000).said());
+            a.note("DEL", epoll_del(set, s));
+        }
+    });
+}
+
+fn epoll_mod_changes_events_and_data(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        let set = watched(s, EPOLLIN);
+        a.note("in", epoll_wait(set, 4, 5000).said());
+        epoll_mod(set, s, EPOLLOUT, 21);
+        a.note("out", epoll_wait(set, 4, 5000).said());
+        epoll_mod(set, s, EPOLLIN | EPOLLOUT, 22);
+        a.note("both", epoll_wait(set, 4, 5000).said());
+        epoll_mod(set, s, 0, 23);
+        a.note("neither", epoll_wait(set, 4, 20).said());
+        epoll_mod(set, s, EPOLLRDHUP, 24);
+        a.note("only the end", epoll_wait(set, 4, 20).said());
+    });
+}
+
+fn epoll_del_ends_it(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let set = watched(s, EPOLLIN);
+        a.until_readable(s, 1);
+        a.note("before", epoll_wait(set, 4, 5000).said());
+        a.note("DEL", epoll_del(set, s));
+        a.note("after", epoll_wait(set, 4, 20).said());
+        a.note("DEL again", epoll_del(set, s));
+        a.note("ADD again", epoll_add(set, s, EPOLLIN, 5));
+        a.note("and again told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+fn epoll_ctl_mistakes_are_named(a: &Actor) {
+    let s = a.stream();
+    let set = epoll_create();
+    let (out, _into) = socket::pipe();
+    a.note("ADD", epoll_add(set, s, EPOLLIN, 1));
+    a.note("ADD twice", epoll_add(set, s, EPOLLIN, 1));
+    a.note("MOD of a stranger", epoll_mod(set, out, EPOLLIN, 1));
+    a.note("DEL of a stranger", epoll_del(set, out));
+    a.note("ADD of a closed descriptor", epoll_add(set, 600, EPOLLIN, 1));
+    a.note("ADD to a closed set", epoll_add(600, s, EPOLLIN, 1));
+    a.note("ADD to a stream", epoll_add(s, out, EPOLLIN, 1));
+    a.note("ADD of the set to itself", epoll_add(set, set, EPOLLIN, 1));
+    a.note("unknown operation", epoll_ctl(set, 9, s, EPOLLIN, 1));
+    a.note("ADD of a regular file", epoll_add(set, socket::memfd(), EPOLLIN, 1));
+    a.meet();
+}
+
+fn epoll_wait_mistakes_are_named(a: &Actor) {
+    let s = a.stream();
+    a.note("no room", epoll_wait(watched(s, EPOLLIN), 0, 0).got);
+    a.note("a closed set", epoll_wait(600, 4, 0).got);
+    a.note("a stream", epoll_wait(s, 4, 0).got);
+    a.meet();
+}
+
+fn two_epoll_sets_each_tell_of_one_stream(a: &Actor) {
+    let s = a.stream();
+    let (mut level, mut edge) = (-1, -1);
+    a.server(|| {
+        level = watched(s, EPOLLIN);
+        edge = watched(s, EPOLLIN | EPOLLET);
+    });
+    for round in 0..3 {
+        a.client(|| {
+            io::send(s, b"x", 0);
+        });
+        a.server(|| {
+            a.until_readable(s, 1);
+            a.note(format!("edge {round}"), epoll_wait(edge, 4, 5000).said());
+            a.note("level", epoll_wait(level, 4, 5000).said());
+            a.note("edge again", epoll_wait(edge, 4, 0).said());
+            a.note("level again", epoll_wait(level, 4, 0).said());
+            a.note("received", receive_text(s, 1));
+        });
+    }
+}
+
+fn a_nested_epoll_set_becomes_ready(a: &Actor) {
+    let s = a.stream();
+    let (mut inner, mut outer) = (-1, -1);
+    a.server(|| {
+        inner = watched(s, EPOLLIN);
+        outer = epoll_create();
+        a.note("ADD of the set", epoll_add(outer, inner, EPOLLIN, 99));
+        a.note("quiet", epoll_wait(outer, 4, 20).said());
+    });
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        a.note("outer", epoll_wait(outer, 4, 5000).said());
+        a.note("poll of the inner", mask(poll(&[(inner, POLLIN)], 5000).1[0]));
+        a.note("inner", epoll_wait(inner, 4, 5000).said());
+        a.note("received", receive_text(s, 1));
+        a.note("outer, when read", epoll_wait(outer, 4, 0).said());
+        a.note("poll of the inner, when read", mask(poll(&[(inner, POLLIN)], 0).1[0]));
+    });
+    wake(
+        a,
+        || a.note("woken", epoll_wait(outer, 4, 15_000).said()),
+        || {
+            io::send(s, b"y", 0);
+        },
+    );
+}
+
+fn epoll_over_streams_pipes_and_events_tells_each(a: &Actor) {
+    let place = a.listen();
+    let (s, t) = (a.pair(&place), a.pair(&place));
+    a.client(|| {
+        io::send(t, b"x", 0);
+    });
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        let event = wait::eventfd(0);
+        let set = epoll_create();
+        for (fd, data) in [(s, 1), (t, 2), (out, 3), (event, 4)] {
+            epoll_add(set, fd, EPOLLIN, data).value("ADD");
+        }
+        a.until_readable(t, 1);
+        a.note("a stream", epoll_wait(set, 8, 5000).said());
+        io::write(into, b"x");
+        a.note("and a pipe", epoll_wait(set, 8, 5000).said());
+        io::write(event, &1u64.to_ne_bytes());
+        a.note("and an event", epoll_wait(set, 8, 5000).said());
+        a.note("received", receive_text(t, 1));
+        a.note("without the stream", epoll_wait(set, 8, 5000).said());
+    });
+}
+
+fn epoll_tells_of_a_copy_after_the_original_is_closed(a: &Actor) {
+    let s = a.stream();
+    let (mut set, mut copy) = (-1, -1);
+    a.server(|| {
+        set = watched(s, EPOLLIN);
+        copy = socket::dup(s).fd("dup");
+        a.note("close", socket::close(s));
+    });
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        a.note("told under the old data", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(copy, 1));
+        a.note("quiet", epoll_wait(set, 4, 0).said());
+        a.note("close the copy", socket::close(copy));
+        a.note("forgotten", epoll_wait(set, 4, 20).said());
+    });
+}
+
+fn epoll_forgets_a_closed_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let set = watched(s, EPOLLIN);
+        a.until_readable(s, 1);
+        a.note("before", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(s, 1));
+        a.note("close", socket::close(s));
+        a.note("after", epoll_wait(set, 4, 20).said());
+        a.note("DEL", epoll_del(set, s));
+        let again = socket::dup2(set, s);
+        a.note("the number is another thing", again == Got::Value(s.into()));
+        a.note("and not in the set", epoll_wait(set, 4, 20).said());
+    });
+}
+
+const ALL_EVENTS: i32 = EPOLLIN | EPOLLOUT | EPOLLRDHUP | libc::EPOLLPRI;
+
+/// Waits until epoll shows this mask, and notes what it shows.
+fn note_epoll(a: &Actor, what: &str, set: Fd, wanted: i32) {
+    a.settle(|| epoll_wait(set, 4, 0).events == [(wanted as u32, 7)]);
+    a.note(what, epoll_wait(set, 4, 0).said());
+}
+
+fn epoll_masks_follow_the_life_of_a_stream(a: &Actor) {
+    let s = a.stream();
+    let set = watched(s, ALL_EVENTS);
+    note_epoll(a, "idle", set, EPOLLOUT);
+    a.meet();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| note_epoll(a, "with data", set, EPOLLIN | EPOLLOUT));
+    a.client(|| {
+        socket::shutdown(s, libc::SHUT_WR);
+    });
+    a.server(|| {
+        note_epoll(a, "with the end", set, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+        a.note("received", receive_text(s, 2));
+        note_epoll(a, "when read", set, EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+        socket::shutdown(s, libc::SHUT_WR);
+        note_epoll(a, "both ended", set, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP);
+    });
+    a.client(|| {
+        note_epoll(a, "both ended", set, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP);
+        a.note("nothing asked", epoll_mod(set, s, 0, 7));
+        note_epoll(a, "HUP alone", set, EPOLLHUP);
+    });
+}
+
+fn epoll_masks_after_a_reset(a: &Actor) {
+    let s = a.stream();
+    let set = watched(s, ALL_EVENTS);
+    reset_client(a, s);
+    a.client(|| {
+        let all = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+        note_epoll(a, "reset", set, all);
+        a.note("SO_ERROR", socket::so_error(s));
+        note_epoll(a, "error taken", set, all & !EPOLLERR);
+    });
+}
+
+fn epoll_pwait_lets_signals_in_while_it_waits(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let set = watched(s, EPOLLIN);
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        wait::block_signals(&[libc::SIGUSR1]);
+        process::kill_thread(process::thread_id(), libc::SIGUSR1).value("tgkill");
+        a.note("epoll_wait while blocked", epoll_wait(set, 4, 20).said());
+        a.note("with it blocked", epoll_pwait(set, 4, 20, &[libc::SIGUSR1]).said());
+        a.note("letting it in", epoll_pwait(set, 4, 15_000, &[]).said());
+        a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+}
+
+fn epoll_waits_as_long_as_it_was_told(a: &Actor) {
+    let s = a.stream();
+    let set = watched(s, EPOLLIN);
+    timed(a, "not at all", 0, || epoll_wait(set, 4, 0).said());
+    timed(a, "70 ms", 70, || epoll_wait(set, 4, 70).said());
+    timed(a, "empty set, 20 ms", 20, || epoll_wait(epoll_create(), 4, 20).said());
+    a.meet();
+    wake(
+        a,
+        || a.note("for ever", epoll_wait(set, 4, -1).said()),
+        || {
+            io::send(s, b"x", 0);
+        },
+    );
+}
+
+fn epoll_is_woken_by_a_stream_that_another_thread_adds(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        let set = epoll_create();
+        let (own, thread) = (process::pid(), process::thread_id());
+        std::thread::scope(|scope| {
+            a.thread(scope, "adder", || {
+                a.until_asleep(own, thread);
+                a.note("ADD", epoll_add(set, s, EPOLLIN, 3));
+            });
+            a.note("woken", epoll_wait(set, 4, 15_000).said());
+        });
+        epoll_mod(set, s, 0, 3);
+        std::thread::scope(|scope| {
+            a.thread(scope, "changer", || {
+                a.until_asleep(own, thread);
+                a.note("MOD", epoll_mod(set, s, EPOLLIN, 4));
+            });
+            a.note("woken", epoll_wait(set, 4, 15_000).said());
+        });
+    });
+}
+
+fn epoll_limits_the_events_but_forgets_none(a: &Actor) {
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..6).map(|_| a.pair(&place)).collect();
+    a.client(|| {
+        for &s in &streams {
+            io::send(s, b"x", 0);
+        }
+    });
+    a.server(|| {
+        let set = epoll_create();
+        for (index, &s) in streams.iter().enumerate() {
+            a.until_readable(s, 1);
+            epoll_add(set, s, EPOLLIN | EPOLLET, index as u64);
+        }
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let events = epoll_wait(set, 2, 5000);
+            seen.extend(events.events.iter().map(|&(_, data)| data));
+        }
+        seen.sort_unstable();
+        a.note("all told, two at a time", format!("{seen:?}"));
+        a.note("none left", epoll_wait(set, 2, 0).said());
+    });
+}
+
+fn a_non_blocking_connect_ends_in_room(a: &Actor) {
+    let place = a.listen();
+    let s = a.from_client(|| {
+        let s = a.tcp_socket();
+        socket::set_nonblocking(s, true);
+        a.note_mask("before connect", s, POLLOUT | POLLHUP);
+        let set = watched(s, EPOLLOUT | EPOLLIN | EPOLLET);
+        epoll_wait(set, 4, 0);
+        let address = socket::Address::as_seen_by_client(a.family, place.port);
+        let got = socket::connect(s, &address);
+        a.note("connect", got.is(libc::EINPROGRESS) || got == Got::Value(0));
+        a.note("room", epoll_wait(set, 4, 5000).said());
+        a.note("SO_ERROR", socket::so_error(s));
+        a.note("connect again", socket::connect(s, &address));
+        a.note("and again", socket::connect(s, &address));
+        s as u64
+    }) as Fd;
+    if a.is_client() {
+        socket::set_nonblocking(s, false);
+        a.warm_as_client(s);
+        a.note("send", io::send(s, b"through", 0));
+    } else {
+        let s = socket::accept(place.fd).fd("accept");
+        a.warm_as_server(s);
+        a.note("received", receive_text(s, 7));
+    }
+    a.meet();
+}
+
+fn a_listening_socket_is_readable_when_a_client_waits(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    let mut set = -1;
+    a.server(|| {
+        set = watched(place.fd, EPOLLIN);
+        epoll_add(set, s, EPOLLIN, 8);
+        a.note("quiet", epoll_wait(set, 4, 0).said());
+        a.note_mask("of the listener", place.fd, 0);
+    });
+    a.client(|| {
+        a.connect(&place);
+    });
+    a.server(|| {
+        a.note("a client", epoll_wait(set, 4, 5000).said());
+        a.note_mask("of the listener", place.fd, POLLIN);
+        socket::accept(place.fd).fd("accept");
+        a.note("accepted", epoll_wait(set, 4, 0).said());
+    });
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| a.note("data", epoll_wait(set, 4, 5000).said()));
+}
+
+fn low_water_mark_holds_poll_back(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        a.note("set", socket::set_int(s, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 10));
+        a.note("get", socket::get_int(s, libc::SOL_SOCKET, libc::SO_RCVLOWAT));
+    });
+    a.client(|| {
+        io::send(s, b"12345", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 5);
+        a.note("poll with half", mask(poll(&[(s, POLLIN)], 20).1[0]));
+        let set = watched(s, EPOLLIN);
+        a.note("epoll with half", epoll_wait(set, 4, 20).said());
+        let mut room = [0; 20];
+        a.note("recv without waiting", io::recv(s, &mut room, libc::MSG_DONTWAIT | libc::MSG_PEEK));
+    });
+    a.client(|| {
+        io::send(s, b"67890", 0);
+    });
+    a.server(|| {
+        a.note("poll with all", mask(poll(&[(s, POLLIN)], 5000).1[0]));
+        a.note("received", receive_text(s, 10));
+    });
+}
+
+fn epoll_set_shared_with_a_child_tells_both(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    a.server(|| set = watched(s, EPOLLIN));
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        let child = a.child("child", || a.note("told", epoll_wait(set, 4, 5000).said()));
+        a.note("child", process::wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(s, 1));
+    });
+}

@@ -1,0 +1,3 @@
+//! To come.
+use super::{scenarios, Scenario, V4};
+pub const ALL: &[Scenario] = scenarios![V4;];
