@@ -144,17 +144,17 @@ impl Actor {
         number
     }
 
-    pub fn from_server(&self, step: impl FnOnce() -> u64) -> u64 {
+    pub fn told_by_server(&self, step: impl FnOnce() -> u64) -> u64 {
         self.number_from(Side::Server, step)
     }
 
-    pub fn from_client(&self, step: impl FnOnce() -> u64) -> u64 {
+    pub fn told_by_client(&self, step: impl FnOnce() -> u64) -> u64 {
         self.number_from(Side::Client, step)
     }
 
     pub fn listen(&self) -> Place {
         let mut fd = -1;
-        let port = self.from_server(|| {
+        let port = self.told_by_server(|| {
             let (listener, port) = listener(self.family);
             fd = listener;
             u64::from(port)

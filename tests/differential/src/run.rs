@@ -58,6 +58,7 @@ pub struct Record {
     /// Something went wrong that no comparison is needed for.
     pub trouble: Option<String>,
     pub stderr: String,
+    pub hung: bool,
 }
 
 /// A directory that goes when the run ends.
@@ -94,9 +95,11 @@ pub fn run(setting: &Setting, library: &Path) -> Record {
         start(setting, Side::Client, beside_client, library, &directory.0),
         start(setting, Side::Server, beside_server, library, &directory.0),
     ];
-    let mut record = Record { notes: Vec::new(), trouble: None, stderr: String::new() };
+    let mut record =
+        Record { notes: Vec::new(), trouble: None, stderr: String::new(), hung: false };
     let deadline = Instant::now() + Duration::from_secs(WATCHDOG_SECONDS);
     let finished = listen(&mut sides, setting, &directory.0, &mut record, deadline);
+    record.hung = !finished;
     if !finished {
         record.trouble = Some(describe_hang(&sides, &record));
         sides.iter().for_each(kill_group);
