@@ -76,6 +76,8 @@ pub struct SendSide {
     pub since_down: u32,
     /// shutdown(SHUT_WR) was called.
     pub shut: bool,
+    /// What the kernel answered to a re-send; the next send of the program's is told.
+    pub failed: Option<i32>,
     /// The FIN waits until the ring's bytes are sent again.
     pub fin_pending: bool,
 }
@@ -111,6 +113,10 @@ pub struct Socket {
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
     pub companion_stirred: AtomicBool,
+    /// Threads inside a wait of an attached receive or send.
+    pub inside: AtomicU32,
+    /// The program has closed it; the last thread inside finishes the close.
+    pub closing: AtomicBool,
     /// Its epoll registrations are the kernel's still.
     pub unmanaged: AtomicBool,
     /// How often a send found no room.
@@ -270,6 +276,7 @@ impl SendSide {
             since_down: 0,
             shut: false,
             fin_pending: false,
+            failed: None,
         }
     }
 }
@@ -292,6 +299,8 @@ impl Socket {
             bytes: AtomicU64::new(0),
             listener: AtomicI32::new(-1),
             companion_stirred: AtomicBool::new(false),
+            inside: AtomicU32::new(0),
+            closing: AtomicBool::new(false),
             unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),

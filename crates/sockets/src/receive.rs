@@ -60,6 +60,7 @@ pub fn receive(
     }
     let mut got = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO);
+    let mut inside = None;
     loop {
         let watch = Watch::new(socket);
         let attempt = {
@@ -69,6 +70,7 @@ pub fn receive(
             } else {
                 let tried = attempt(socket, &mut recv, request, got);
                 match tried {
+                    Ok(Attempt::Empty) if recv.shut => Attempt::Got(0),
                     Ok(attempt) => attempt,
                     Err(Broken) => {
                         drop(recv);
@@ -97,6 +99,9 @@ pub fn receive(
             Attempt::Gone if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Gone => return gone(socket),
             Attempt::Empty => {
+                if !may_not_wait(socket, request) {
+                    inside.get_or_insert_with(|| blocking::Inside::enter(index, socket));
+                }
                 if let Some(number) = wait(socket, &watch, request, &mut patience) {
                     return if got > 0 {
                         Outcome::Handled(got as isize)
@@ -200,7 +205,7 @@ fn attempt(
                 let result = from_tcp(socket, recv, request, already)?;
                 let ended = match result {
                     // A shutdown of our own reading gives 0 as well, and bytes may still come.
-                    Attempt::Got(0) => !recv.shut || shunt_os::tcp::peer_has_ended(request.fd),
+                    Attempt::Got(0) => !recv.shut || shunt_os::tcp::peer_has_ended(socket.fd.load(Relaxed)),
                     Attempt::Error(number) => number != libc::EFAULT && number != libc::EINTR,
                     _ => false,
                 };
@@ -296,6 +301,7 @@ fn from_tcp(
     if limit == 0 {
         return Ok(Attempt::Empty);
     }
+    let fd = socket.fd.load(Relaxed);
     let keep = PEEK | libc::MSG_TRUNC;
     let flags = request.flags & keep | libc::MSG_DONTWAIT;
     let mut total = 0u64;
@@ -305,7 +311,7 @@ fn from_tcp(
             break;
         }
         // SAFETY: the program's own buffer; the kernel answers EFAULT if it is none.
-        let result = unsafe { sys!(libc::SYS_recvfrom, request.fd, base, length, flags, 0, 0) };
+        let result = unsafe { sys!(libc::SYS_recvfrom, fd, base, length, flags, 0, 0) };
         match result {
             Ok(count) => {
                 total += count as u64;
@@ -327,6 +333,10 @@ fn from_tcp(
     Ok(Attempt::Got(total as usize))
 }
 
+fn may_not_wait(socket: &Socket, request: Request<'_>) -> bool {
+    request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
+}
+
 /// Waits until another attempt is worth it; `Some` ends the call.
 fn wait(
     socket: &'static Socket,
@@ -334,22 +344,23 @@ fn wait(
     request: Request<'_>,
     patience: &mut blocking::Patience,
 ) -> Option<i32> {
-    if request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed) {
+    if may_not_wait(socket, request) {
         return Some(libc::EAGAIN);
     }
     let direction = watch.direction?;
     if patience.spin(&socket.recv_policy, || watch.changed(socket)) {
         return None;
     }
-    if handles::is_nonblocking(request.fd) {
+    let fd = socket.fd.load(Relaxed);
+    if handles::is_nonblocking(fd) {
         return Some(libc::EAGAIN);
     }
     let word = direction.wake.want_data(FUTEX);
     // Look once more: what was published before the announcement did not see it.
-    if watch.changed(socket) || blocking::readable_after_announcement(socket, request.fd) {
+    if watch.changed(socket) || blocking::readable_after_announcement(socket, fd) {
         return None;
     }
-    match patience.sleep(request.fd, &direction.wake.data_wanted, word, &socket.recv_policy) {
+    match patience.sleep(fd, &direction.wake.data_wanted, word, &socket.recv_policy) {
         Woken::Look => None,
         Woken::TimedOut => Some(libc::EAGAIN),
         Woken::Interrupted => Some(libc::EINTR),

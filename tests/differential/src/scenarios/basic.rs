@@ -129,7 +129,7 @@ fn sendto_and_recvfrom_serve_a_connected_stream(a: &Actor) {
         a.note("sendto an address", io::sendto(s, b"second", 0, Some(&elsewhere)));
     });
     a.server(|| {
-        a.until_readable(s, 5);
+        a.until_readable(s, 11);
         let mut room = [0; 5];
         let (got, name_len) = io::recvfrom(s, &mut room, 0);
         a.note("recvfrom", format!("{got} {} name length {name_len}", describe(&room)));
