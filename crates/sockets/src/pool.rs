@@ -58,8 +58,6 @@ pub struct RecvSide {
     pub offset_known: bool,
     /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
     pub ring_only: u64,
-    /// The companion reported an end or error; ask the kernel when the ring is empty.
-    pub shut: bool,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
     pub reset_pending: bool,
 }
@@ -113,6 +111,8 @@ pub struct Socket {
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
     pub companion_stirred: AtomicBool,
+    /// shutdown(SHUT_RD) was called.
+    pub shut_reading: AtomicBool,
     /// Threads inside a wait of an attached receive or send.
     pub inside: AtomicU32,
     /// The program has closed it; the last thread inside finishes the close.
@@ -197,6 +197,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.messages_out.store(0, Relaxed);
     socket.bytes.store(0, Relaxed);
     socket.listener.store(-1, Relaxed);
+    socket.shut_reading.store(false, Relaxed);
     socket.companion_stirred.store(false, Relaxed);
     *socket.tuple.lock() = None;
     socket.link.store(null_mut(), Relaxed);
@@ -255,7 +256,6 @@ impl RecvSide {
             offset: 0,
             offset_known: false,
             ring_only: 0,
-            shut: false,
             reset_pending: false,
         }
     }
@@ -299,6 +299,7 @@ impl Socket {
             bytes: AtomicU64::new(0),
             listener: AtomicI32::new(-1),
             companion_stirred: AtomicBool::new(false),
+            shut_reading: AtomicBool::new(false),
             inside: AtomicU32::new(0),
             closing: AtomicBool::new(false),
             unmanaged: AtomicBool::new(false),

@@ -325,7 +325,6 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
         break_stream(index, socket);
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        socket.recv.lock().shut = true;
         blocking_wake(index, socket);
     }
     if !later {

@@ -3,10 +3,10 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
-use shunt_os::{handles, real};
+use shunt_os::{handles, real, tcp};
 use shunt_ring::Consumer;
 use shunt_stats::Reason;
-use shunt_stream::ReaderOn;
+use shunt_stream::{End, ReaderOn};
 
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
@@ -213,7 +213,14 @@ pub fn duplicated(from: c_int, to: c_int) {
 
 /// `dup2` and `dup3`: the number may have been in use.
 pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -> Outcome {
-    if from == to || process::in_vfork_child() {
+    if from == to {
+        return Outcome::PassThrough;
+    }
+    if process::in_vfork_child() {
+        // The copy is for the program that the child will become.
+        if let Entry::Socket(index) = table::get(from) {
+            touch_or_leave(index, Reason::Exec);
+        }
         return Outcome::PassThrough;
     }
     let strange = table::get(to) == Entry::Unknown && table::get(from) == Entry::Unknown;
@@ -317,13 +324,27 @@ fn unread(socket: &Socket) -> Option<c_int> {
     Some(producer.unread().ok()?.saturating_sub(half) as c_int)
 }
 
-/// Bytes that a receive could give now; `None` if the kernel knows.
+/// Bytes that receives could give now, on whichever carriers; `None` if the kernel knows.
 fn ring_bytes(socket: &Socket) -> Option<c_int> {
     let mut recv = socket.recv.lock();
-    if socket.mode() != Mode::Attached || recv.reader.on() != ReaderOn::Ring {
+    if socket.mode() != Mode::Attached {
         return None;
     }
-    let available = recv.consumer.as_mut().map(Consumer::available_fresh)?.ok()?;
-    Some(available.min(i32::MAX as usize) as c_int)
+    let fd = socket.fd.load(Relaxed);
+    let direction = crate::wait::blocking::direction(socket, false)?;
+    let bytes = match recv.reader.on() {
+        ReaderOn::Ring => {
+            let ring = recv.consumer.as_mut().map(Consumer::available_fresh)?.ok()? as u64;
+            let ended = matches!(End::decode(direction.end()), Ok(End::Down(_)));
+            ring + if ended { tcp::readable(fd).unwrap_or(0) } else { 0 }
+        }
+        ReaderOn::Crossing { up_at } => {
+            (up_at - recv.offset.min(up_at)) + direction.tail().saturating_sub(up_at)
+        }
+        _ => match End::decode(direction.end()) {
+            Ok(End::Open) => tcp::readable(fd).ok()? + direction.tail() - direction.up_at(),
+            _ => return None,
+        },
+    };
+    Some(bytes.min(i32::MAX as u64) as c_int)
 }
-
