@@ -491,13 +491,14 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     let mut send = socket.send.lock();
     let attached = socket.mode() == Mode::Attached;
     let link = socket.link();
+    let mut orphaned = false;
     if let (true, Some(link)) = (attached, link) {
         let slot = socket.slot.load(Relaxed);
         let words = incoming(link, slot);
         let _ = go_down(socket, &mut send);
         let flushed = resend(socket, &mut send).unwrap_or(true);
         if !flushed {
-            service::resend_after_close(index, socket, &mut send);
+            orphaned = service::resend_after_close(socket, &mut send);
         }
         let offset = recv.offset;
         if recv.offset_known {
@@ -521,7 +522,9 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
         let slot = socket.slot.swap(VACANT, Relaxed);
         link.set_stream(slot, VACANT);
-        service::released(link, slot);
+        if !orphaned {
+            service::released(link, slot);
+        }
     }
     socket.link.store(null_mut(), Relaxed);
     recv.consumer = None;

@@ -109,7 +109,8 @@ pub fn send(
     }
 }
 
-fn wanted(vector: &[iovec]) -> usize {
+/// Bytes in all parts.
+pub fn wanted(vector: &[iovec]) -> usize {
     vector.iter().map(|part| part.iov_len).sum()
 }
 

@@ -154,11 +154,13 @@ pub fn companion_ended(socket: &Socket) -> bool {
     if !socket.companion_stirred.load(Acquire) {
         return false;
     }
+    // Taken back before the question, so that what stirs during it is not forgotten.
+    socket.companion_stirred.store(false, SeqCst);
     let fd = socket.fd.load(Relaxed);
     let hints = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     let ended = handles::poll_now(fd, libc::POLLRDHUP) & hints != 0 && tcp::peer_has_ended(fd);
-    if !ended {
-        socket.companion_stirred.store(false, Release);
+    if ended {
+        socket.companion_stirred.store(true, Release);
     }
     ended
 }

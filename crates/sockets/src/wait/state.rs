@@ -135,9 +135,12 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             (ReaderOn::Ring, Some(consumer)) => {
                 halves.arrived = Some(consumer.head() + consumer.available()? as u64);
             }
-            // TCP has arrived up to the crossing; the ring's bytes count as well.
-            (ReaderOn::Crossing { .. }, Some(consumer)) => {
-                halves.arrived = Some(consumer.direction().tail());
+            // The ring's bytes count once TCP has arrived up to the crossing, and not before: until
+            // then a program that is told of them finds nothing.
+            (ReaderOn::Crossing { up_at }, Some(consumer)) => {
+                let by_tcp = recv.offset + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
+                let all = consumer.direction().tail();
+                halves.arrived = Some(if by_tcp < up_at { by_tcp } else { all });
             }
             _ => {}
         }
@@ -163,6 +166,8 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
 
 fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     let asked = READABLE | WRITABLE | bits::PRI | bits::RDHUP;
+    // Taken back before the question, so that what stirs during it is not forgotten.
+    socket.companion_stirred.store(false, SeqCst);
     let said = u32::from(handles::poll_now(socket.fd.load(Relaxed), asked as i16) as u16);
     let mut mask = said & (bits::ERR | bits::HUP | bits::PRI | bits::RDHUP);
     if halves.tcp_open || said & ENDS != 0 || halves.shut {
@@ -171,8 +176,8 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     if halves.write_kernel || said & (bits::ERR | bits::HUP) != 0 {
         mask |= said & WRITABLE;
     }
-    if said & (ENDS | bits::PRI) == 0 {
-        socket.companion_stirred.store(false, Release);
+    if said & (ENDS | bits::PRI) != 0 {
+        socket.companion_stirred.store(true, Release);
     }
     mask
 }
