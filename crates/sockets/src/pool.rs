@@ -56,6 +56,8 @@ pub struct RecvSide {
     /// Stream offset of the next byte the program gets.
     pub offset: u64,
     pub offset_known: bool,
+    /// The writer holds its FIN until the ring is drained, so that this end can still leave.
+    pub fin_held: bool,
     /// Calls that found nothing and have not ended yet: a close lets them finish.
     pub waiting: u32,
     /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
@@ -257,6 +259,7 @@ impl RecvSide {
             consumer: None,
             offset: 0,
             offset_known: false,
+            fin_held: false,
             waiting: 0,
             ring_only: 0,
             reset_pending: false,

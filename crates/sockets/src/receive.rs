@@ -217,6 +217,7 @@ fn attempt(
                         continue;
                     }
                 }
+                attach::report_drained(socket, recv);
                 if !blocking::companion_ended(socket) {
                     return Ok(Attempt::Empty);
                 }

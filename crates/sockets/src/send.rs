@@ -31,6 +31,8 @@ enum Attempt {
     Full,
     /// The kernel's error for bytes that it got late.
     Error(i32),
+    /// The program has shut this direction; the kernel is not told yet.
+    Shut,
     /// The genuine call is to be made; `native_send` is counted.
     Native,
     Gone,
@@ -119,6 +121,12 @@ fn send_waiting(
             Attempt::Error(_) | Attempt::Gone if sent > 0 => {
                 return Outcome::Handled(sent as isize);
             }
+            Attempt::Shut => {
+                if request.flags & libc::MSG_NOSIGNAL == 0 {
+                    shunt_os::signals::raise_sigpipe();
+                }
+                return Outcome::Failed(libc::EPIPE);
+            }
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
@@ -185,6 +193,9 @@ fn attempt(
     vector: &[iovec],
     already: usize,
 ) -> Result<Attempt, Broken> {
+    if side.fin_pending {
+        return Ok(Attempt::Shut);
+    }
     match observe_writer(socket, side)? {
         WriterOn::Ring => {}
         WriterOn::Resend { .. } => {
@@ -355,7 +366,17 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
         if socket.mode() != Mode::Attached {
             return Outcome::PassThrough;
         }
+        if side.fin_pending {
+            return Outcome::Handled(0);
+        }
         side.shut = true;
+        let held = how == libc::SHUT_WR
+            && observe_writer(socket, &mut side)
+                .and_then(|_| attach::hold_fin(socket, &mut side))
+                .unwrap_or(false);
+        if held {
+            return Outcome::Handled(0);
+        }
         let down = observe_writer(socket, &mut side)
             .and_then(|_| go_down(socket, &mut side))
             .and_then(|_| resend(socket, &mut side));
