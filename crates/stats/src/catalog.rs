@@ -80,6 +80,7 @@ catalog! {
         LinkFailed = "link_failed", "the link to the other process broke";
         ForkChild = "fork_child", "a forked child uses it together with its parent";
         IoUring = "io_uring", "the program uses io_uring";
+        OtherLibc = "other_libc", "the program uses a C library that cannot load ours";
     }
 }
 
@@ -96,6 +97,15 @@ mod tests {
         }
         assert_eq!(Reason::from_number(Reason::ALL.len() as u16), None);
         assert_eq!(Carrier::from_number(1), Some(Carrier::Shm));
+    }
+
+    #[test]
+    fn every_reason_is_documented() {
+        let page = include_str!("../../../docs/design/stats.md");
+        for reason in Reason::ALL {
+            let row = format!("| `{}` | {} |", reason.name(), reason.help());
+            assert!(page.contains(&row), "docs/design/stats.md lacks: {row}");
+        }
     }
 
     #[test]

@@ -111,6 +111,11 @@ pub(crate) struct EntryTable(pub [Entry; ENTRIES]);
 
 const _: () = assert!(size_of::<Header>() == 128);
 const _: () = assert!(size_of::<Entry>() == 192);
+const _: () = assert!(offset_of!(Header, program) == 32);
+const _: () = assert!(offset_of!(Totals, pass_through) == 120);
+const _: () = assert!(offset_of!(Entry, peer) == 40);
+const _: () = assert!(offset_of!(Entry, sent) == 64);
+const _: () = assert!(offset_of!(Entry, received) == 128);
 const _: () = assert!(offset_of!(SegmentLayout, totals) == 128);
 const _: () = assert!(offset_of!(SegmentLayout, allocation) == 768);
 const _: () = assert!(offset_of!(SegmentLayout, entries) == 4096);

@@ -36,8 +36,7 @@ fn nginx(
            {server}
          }}",
         home = home.display(),
-        user =
-            if std::env::var("USER").is_ok_and(|user| user != "root") { "" } else { "user root;" },
+        user = if is_root() { "user root;" } else { "" },
     );
     let path = stage.file(&format!("nginx-{port}.conf"), configuration);
     application.args(["-p".into(), home, "-c".into(), path]).listening_on(port)

@@ -1,0 +1,34 @@
+# What people type. Each target says what it does in one line of `make help`.
+
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+SHUNT  := $(TARGET)/release/shunt
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test bench install-deps tidy
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build the library and the command
+	cargo build --release --locked -p shunt-preload -p shunt-cli
+
+demo: install-deps build ## Run real programs plain and accelerated, and compare (about 2 minutes after the build)
+	$(SHUNT) demo
+
+test: ## Run all tests; what cannot run here says why
+	tests/run
+
+bench: build ## Compare kernel TCP, Unix socket, bare ring and Shunt on this machine
+	$(SHUNT) bench latency
+	$(SHUNT) bench stream
+	$(SHUNT) bench rate
+	$(SHUNT) bench connect
+
+install-deps: ## Install what build and demo need: by apt as root, else say what is missing
+	@scripts/install-deps
+
+tidy: ## Check format, lints and the rules of the repository
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo xtask tidy

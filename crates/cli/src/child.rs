@@ -1,0 +1,80 @@
+//! What the programs inherit that `demo` and `bench` start.
+// UNSAFETY: runs code between fork and exec, and calls libc.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The child ends when this process does, however that happens.
+pub fn ends_with_us(command: &mut Command) {
+    let die = || match prctl_die_with_parent() {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    // SAFETY: `prctl` may be called between fork and exec.
+    unsafe { command.pre_exec(die) };
+}
+
+fn prctl_die_with_parent() -> libc::c_int {
+    // SAFETY: no memory is involved.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }
+}
+
+/// The child runs on the n-th of the cores that this process may use, counted round.
+pub fn on_core(command: &mut Command, core: usize) {
+    let cores = cores();
+    let Some(&core) = cores.get(core % cores.len().max(1)) else { return };
+    let mut set = empty_set();
+    // SAFETY: the set is initialised, and the core is one that the kernel named.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    let pin = move || {
+        // SAFETY: the set is initialised and lives through the call.
+        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
+        Ok(())
+    };
+    // SAFETY: `sched_setaffinity` may be called between fork and exec.
+    unsafe { command.pre_exec(pin) };
+}
+
+/// The cores that this process may use.
+pub fn cores() -> Vec<usize> {
+    let mut set = empty_set();
+    // SAFETY: the set is valid memory of the size given.
+    unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
+    // SAFETY: the set is initialised, and the numbers are within its size.
+    (0..libc::CPU_SETSIZE as usize).filter(|core| unsafe { libc::CPU_ISSET(*core, &set) }).collect()
+}
+
+fn empty_set() -> libc::cpu_set_t {
+    // SAFETY: a set of cores is an array of bits.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+pub fn send(pid: i32, signal: libc::c_int) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(pid, signal) };
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// This process is ended if it still runs after so many seconds.
+pub fn end_after(seconds: f64) {
+    // SAFETY: no memory is involved; the signal's usual effect is the end.
+    unsafe { libc::alarm(seconds.ceil() as libc::c_uint) };
+}
+
+/// CPU time of this process with all its threads, in the kernel and outside.
+pub fn cpu_seconds() -> f64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the result goes to valid memory.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: zeroed above, so initialised whatever the call did.
+    let usage = unsafe { usage.assume_init() };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}

@@ -1,0 +1,36 @@
+//! Which programs are there, and what to do about those that are not.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::recipe::Recipe;
+
+/// What to install for this recipe, if anything.
+pub fn missing(recipe: &Recipe) -> Option<String> {
+    let missing: Vec<&str> =
+        recipe.programs.iter().copied().filter(|name| find(name).is_none()).collect();
+    (!missing.is_empty()).then(|| {
+        let (programs, packages) = (missing.join(", "), recipe.packages);
+        format!("{programs} not found; as root: `apt-get install {packages}`")
+    })
+}
+
+/// Looks in PATH, then where Debian keeps what only root or wrappers start.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
+    let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    folders.extend(["/usr/sbin".into(), "/sbin".into()]);
+    folders.extend(postgresql_folders());
+    folders.into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// One for each installed version, the newest first. The wrappers in PATH choose a cluster of the
+/// system; the demo has its own.
+fn postgresql_folders() -> Vec<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<PathBuf> = versions.map(|version| version.path()).collect();
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    versions.sort_by_key(|path| std::cmp::Reverse(number(path)));
+    versions.into_iter().map(|version| version.join("bin")).collect()
+}

@@ -1,0 +1,83 @@
+//! `shunt run`: start a program with the library loaded.
+//!
+//! Without a report this process becomes the program. With one it stays as the parent
+//! (`supervise.rs`), and the counters of the program and all its descendants, also of those that
+//! are killed, are files in a directory of ours (`report_dir.rs`).
+
+mod family;
+mod process;
+mod program;
+mod report_dir;
+mod signals;
+mod supervise;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use shunt_stats::Reason;
+
+use crate::args;
+use crate::library::{self, Library, PRELOAD_VARIABLE};
+use program::{Refused, Treatment};
+
+pub use family::start_time;
+pub use report_dir::{ReportDir, DIRECTORY_PREFIX};
+pub use supervise::update_report;
+
+/// The exit status of `env` and `timeout` for a failure of their own.
+const OWN_FAILURE: u8 = 125;
+
+/// Returns only if the program was not started.
+pub fn run(args: &args::Run) -> ExitCode {
+    let Err(refused) = start(args);
+    eprintln!("shunt: {}", refused.message);
+    ExitCode::from(refused.status)
+}
+
+fn start(args: &args::Run) -> Result<std::convert::Infallible, Refused> {
+    let Some((name, arguments)) = args.command.split_first() else {
+        return Err(own("no program was named; try `shunt run redis-server`"));
+    };
+    let path = program::find(name)?;
+    let mut command = Command::new(&path);
+    command.arg0(name).args(arguments);
+    signals::inherit_sigpipe(&mut command);
+    let reason = accelerate(&mut command, program::judge(&path)?)?;
+    match &args.report {
+        Some(report) => supervise::run(command, &args.command, report, reason),
+        None => Err(not_started(&path, command.exec())),
+    }
+}
+
+/// Makes the program load the library; or says on one line why it runs without.
+fn accelerate(command: &mut Command, treatment: Treatment) -> Result<Option<Reason>, Refused> {
+    let shown = command.get_program().to_string_lossy().into_owned();
+    if let Treatment::RunPlain(reason, is) = treatment {
+        eprintln!("shunt: {shown} {is}, so it runs without acceleration");
+        return Ok(Some(reason));
+    }
+    let library = match library::find().map_err(own)? {
+        Library::At(library) => library,
+        Library::BadSetting(path) => {
+            let path = path.display();
+            eprintln!("shunt: SHUNT_LIBRARY={path} is not a readable file, so {shown} runs without acceleration");
+            return Ok(Some(Reason::BadSetting));
+        }
+    };
+    let before = std::env::var_os(PRELOAD_VARIABLE);
+    let value = library::preload_value(&library, before).map_err(own)?;
+    command.env(PRELOAD_VARIABLE, value);
+    Ok(None)
+}
+
+fn own(message: impl std::fmt::Display) -> Refused {
+    Refused { status: OWN_FAILURE, message: message.to_string() }
+}
+
+fn not_started(path: &std::path::Path, error: std::io::Error) -> Refused {
+    let status = match error.raw_os_error() {
+        Some(libc::ENOENT) => program::NOT_FOUND,
+        _ => program::NOT_EXECUTABLE,
+    };
+    Refused { status, message: format!("{} could not be started: {error}", path.display()) }
+}

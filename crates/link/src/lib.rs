@@ -1,0 +1,115 @@
+//! What two processes that paired once keep: shared memory with a slot for each stream, one bell
+//! each way, and a control channel. All their streams share it.
+//!
+//! [`memory`] lays the shared memory out, [`slots`] says which slots are free, [`Link`] holds the
+//! descriptors. What travels on the control channel is `pairing`'s; who reads it is the service
+//! thread of `sockets`.
+
+// UNSAFETY: hands out addresses inside the mapping it has checked.
+#![allow(unsafe_code)]
+
+pub mod memory;
+pub mod slots;
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+
+pub use memory::{Memory, Side};
+use shunt_os::handles;
+use shunt_ring::ReadyMap;
+pub use slots::Slots;
+
+/// No stream stands in this slot.
+pub const VACANT: u32 = u32::MAX;
+
+/// One end of a link. Lives for ever once made: threads that hold it need no count.
+pub struct Link {
+    pub memory: Memory,
+    pub side: Side,
+    /// Unix socket to the peer's service thread.
+    pub control: i32,
+    /// The peer rings it; every wait set with a stream of this link has it as a member.
+    pub own_bell: i32,
+    /// We ring it.
+    pub peer_bell: i32,
+    /// The peer as the kernel named it when the control channel was made.
+    pub peer_uid: u32,
+    pub peer_pid: i32,
+    alive: AtomicBool,
+    /// Slot to the index of the stream in the program's table.
+    streams: Box<[AtomicU32]>,
+    pub slots: Slots,
+}
+
+impl Link {
+    /// A link over memory that both sides have mapped.
+    pub fn new(
+        memory: Memory,
+        side: Side,
+        control: i32,
+        bells: (i32, i32),
+        peer: (u32, i32),
+    ) -> Link {
+        let count = memory.slots();
+        Link {
+            memory,
+            side,
+            control,
+            own_bell: bells.0,
+            peer_bell: bells.1,
+            peer_uid: peer.0,
+            peer_pid: peer.1,
+            alive: AtomicBool::new(true),
+            streams: (0..count).map(|_| AtomicU32::new(VACANT)).collect(),
+            slots: Slots::new(count),
+        }
+    }
+
+    /// Whether the peer is still there, as far as is known.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Acquire)
+    }
+
+    /// Notes the peer's end; true for whoever notes it first.
+    pub fn bury(&self) -> bool {
+        self.alive.swap(false, AcqRel)
+    }
+
+    /// Puts a stream in `slot`, or takes it out with [`VACANT`].
+    pub fn set_stream(&self, slot: u32, stream: u32) {
+        if let Some(place) = self.streams.get(slot as usize) {
+            place.store(stream, Release);
+        }
+    }
+
+    /// The stream in `slot`; `None` also for numbers that a peer made up.
+    pub fn stream(&self, slot: u32) -> Option<u32> {
+        let index = self.streams.get(slot as usize)?.load(Acquire);
+        (index != VACANT).then_some(index)
+    }
+
+    /// Every stream on this link.
+    pub fn streams(&self) -> impl Iterator<Item = u32> + '_ {
+        self.streams.iter().map(|s| s.load(Acquire)).filter(|s| *s != VACANT)
+    }
+
+    /// The map in which the peer marks what became ready for us.
+    #[inline]
+    pub fn own_ready(&self) -> &ReadyMap {
+        self.memory.ready(self.side)
+    }
+
+    /// Tells the peer that `slot` changed, and wakes it if it sleeps.
+    #[inline]
+    pub fn notify(&self, slot: u32) {
+        let map = self.memory.ready(self.side.other());
+        map.mark(slot);
+        if map.take_sleeper() {
+            handles::ring(self.peer_bell);
+        }
+    }
+
+    /// Wakes whoever of this process sleeps on the link's bell.
+    pub fn wake_own(&self) {
+        handles::ring(self.own_bell);
+    }
+}

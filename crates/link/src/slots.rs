@@ -1,0 +1,68 @@
+//! Which slots of a link are free. Only the master's copy decides.
+
+use std::sync::Mutex;
+
+/// A slot is free again when both sides have released it.
+pub struct Slots {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    free: Vec<u32>,
+    /// Releases still awaited for a slot in use.
+    holders: Vec<u8>,
+}
+
+impl Slots {
+    /// All free, lowest first.
+    pub fn new(count: u32) -> Slots {
+        let inner = Inner { free: (0..count).rev().collect(), holders: vec![0; count as usize] };
+        Slots { inner: Mutex::new(inner) }
+    }
+
+    /// Takes a slot for both sides; `None` when all are in use.
+    pub fn take(&self) -> Option<u32> {
+        let mut inner = self.inner.lock().ok()?;
+        let slot = inner.free.pop()?;
+        inner.holders[slot as usize] = 2;
+        Some(slot)
+    }
+
+    /// One side is done with `slot`; true when it was the second, and the slot must be reset
+    /// and then [`put_back`](Slots::put_back).
+    pub fn release(&self, slot: u32) -> bool {
+        let Ok(mut inner) = self.inner.lock() else { return false };
+        match inner.holders.get_mut(slot as usize) {
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                *count == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes a reset slot available.
+    pub fn put_back(&self, slot: u32) {
+        if let Ok(mut inner) = self.inner.lock() {
+            inner.free.push(slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_free_after_both_sides_released_it() {
+        let slots = Slots::new(1);
+        let slot = slots.take().unwrap();
+        assert_eq!(slots.take(), None);
+        assert!(!slots.release(slot));
+        assert!(slots.release(slot));
+        assert!(!slots.release(slot), "a third release is a lie");
+        slots.put_back(slot);
+        assert_eq!(slots.take(), Some(slot));
+        assert!(!slots.release(99));
+    }
+}

@@ -1,0 +1,349 @@
+//! eventfd(2), epoll(7), abstract Unix sockets with SCM_RIGHTS (unix(7)).
+
+use core::mem::{size_of, zeroed};
+
+use crate::{sys, Errno, Result};
+
+/// Our descriptors start here unless the program's limit is lower. Higher would make the kernel
+/// grow the descriptor table of every process for nothing.
+const HIGH_FD: u64 = 3600;
+
+/// Moves a fresh descriptor of ours out of the program's range and makes it CLOEXEC.
+///
+/// # Errors
+/// EMFILE when there is no room; the low descriptor is closed in any case.
+pub fn place_high(fd: i32) -> Result<i32> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid.
+    unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit)? };
+    let lowest =
+        if limit.rlim_cur > HIGH_FD + 400 { HIGH_FD } else { limit.rlim_cur - limit.rlim_cur / 4 };
+    // SAFETY: no pointers.
+    let high = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) };
+    close(fd);
+    high.map(|fd| fd as i32)
+}
+
+/// Closes a descriptor of ours.
+pub fn close(fd: i32) {
+    // SAFETY: no pointers; the caller owns `fd`.
+    let _ = unsafe { sys!(libc::SYS_close, fd) };
+}
+
+/// A new eventfd, non-blocking.
+pub fn eventfd() -> Result<i32> {
+    let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+    // SAFETY: no pointers.
+    place_high(unsafe { sys!(libc::SYS_eventfd2, 0, flags)? } as i32)
+}
+
+/// Rings an eventfd. A full counter means it rings already.
+pub fn ring(fd: i32) {
+    let one = 1u64;
+    // SAFETY: eight readable bytes.
+    let _ = unsafe { sys!(libc::SYS_write, fd, &raw const one, 8) };
+}
+
+/// Empties an eventfd that only one thread waits on.
+pub fn silence(fd: i32) {
+    let mut count = 0u64;
+    // SAFETY: eight writable bytes.
+    let _ = unsafe { sys!(libc::SYS_read, fd, &raw mut count, 8) };
+}
+
+/// A new epoll set of ours.
+pub fn epoll() -> Result<i32> {
+    // SAFETY: no pointers.
+    place_high(unsafe { sys!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC)? } as i32)
+}
+
+/// `epoll_ctl` on any set, without passing through the program's symbols.
+pub fn epoll_ctl(set: i32, operation: i32, fd: i32, events: u32, data: u64) -> Result<()> {
+    let mut event = libc::epoll_event { events, u64: data };
+    // SAFETY: `event` is valid.
+    unsafe { sys!(libc::SYS_epoll_ctl, set, operation, fd, &raw mut event) }.map(|_| ())
+}
+
+/// `epoll_wait` without passing through the program's symbols; waits without bound if
+/// `timeout_ms` is negative.
+pub fn epoll_wait(set: i32, events: &mut [libc::epoll_event], timeout_ms: i32) -> Result<usize> {
+    let (base, count) = (events.as_mut_ptr(), events.len());
+    // SAFETY: the slice is writable for `count` events.
+    unsafe { sys!(libc::SYS_epoll_pwait, set, base, count, timeout_ms, 0, 8) }
+}
+
+/// What `poll` says of one descriptor now.
+pub fn poll_now(fd: i32, events: i16) -> i16 {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: one entry, a valid timespec, no mask.
+    let result = unsafe { sys!(libc::SYS_ppoll, &raw mut entry, 1, &raw const zero, 0, 8) };
+    match result {
+        Ok(_) => entry.revents,
+        Err(_) => 0,
+    }
+}
+
+/// Whether the descriptor's open file is in non-blocking mode.
+pub fn is_nonblocking(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    let flags = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFL) };
+    flags.is_ok_and(|flags| flags as i32 & libc::O_NONBLOCK != 0)
+}
+
+/// Whether the number names an open file.
+pub fn is_open(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFD) }.is_ok()
+}
+
+/// Whether the descriptor is a regular file.
+pub fn is_regular_file(fd: i32) -> bool {
+    // SAFETY: zero is a valid stat buffer.
+    let mut stat: libc::stat = unsafe { zeroed() };
+    // SAFETY: `stat` is valid for the call.
+    let got = unsafe { sys!(libc::SYS_fstat, fd, &raw mut stat) };
+    got.is_ok() && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+}
+
+/// Whether the descriptor survives exec.
+pub fn survives_exec(fd: i32) -> bool {
+    // SAFETY: no pointers.
+    let flags = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFD) };
+    flags.is_ok_and(|flags| flags as i32 & libc::FD_CLOEXEC == 0)
+}
+
+/// `getsockopt` of an integer.
+pub fn option_int(fd: i32, level: i32, name: i32) -> Result<i32> {
+    let mut value = 0i32;
+    let mut bytes = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: both pointers are valid for an int.
+    unsafe {
+        sys!(libc::SYS_getsockopt, fd, level, name, &raw mut value, &raw mut bytes)?;
+    }
+    Ok(value)
+}
+
+/// A socket time-out (SO_RCVTIMEO or SO_SNDTIMEO) in nanoseconds; `None` is for ever.
+pub fn option_timeout(fd: i32, name: i32) -> Option<u64> {
+    let mut value = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut bytes = size_of::<libc::timeval>() as libc::socklen_t;
+    // SAFETY: both pointers are valid.
+    let got = unsafe {
+        sys!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, name, &raw mut value, &raw mut bytes)
+    };
+    let ns = value.tv_sec as u64 * 1_000_000_000 + value.tv_usec as u64 * 1000;
+    (got.is_ok() && ns > 0).then_some(ns)
+}
+
+/// Sends on a stream without blocking and without SIGPIPE.
+///
+/// # Safety
+/// `base..base + len` is readable.
+pub unsafe fn send_now(fd: i32, base: *const u8, len: usize) -> Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the caller vouches for the range.
+    unsafe { sys!(libc::SYS_sendto, fd, base, len, flags, 0, 0) }
+}
+
+/// `shutdown` of both directions.
+pub fn shut_both(fd: i32) {
+    // SAFETY: no pointers.
+    let _ = unsafe { sys!(libc::SYS_shutdown, fd, libc::SHUT_RDWR) };
+}
+
+/// `shutdown` of the sending direction.
+pub fn shut_writing(fd: i32) {
+    // SAFETY: no pointers.
+    let _ = unsafe { sys!(libc::SYS_shutdown, fd, libc::SHUT_WR) };
+}
+
+/// Makes the coming close a reset (SO_LINGER of zero seconds).
+pub fn close_will_reset(fd: i32) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    let bytes = size_of::<libc::linger>();
+    // SAFETY: a valid option of its size.
+    let _ = unsafe { sys!(libc::SYS_setsockopt, fd, level, name, &raw const linger, bytes) };
+}
+
+/// A second descriptor of the same open file, high and CLOEXEC.
+pub fn duplicate(fd: i32) -> Result<i32> {
+    // SAFETY: no pointers.
+    place_high(unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0)? } as i32)
+}
+
+/// Name of a rendezvous: an abstract Unix address, scoped by the kernel to this network namespace.
+#[derive(Clone, Copy)]
+pub struct Name {
+    address: libc::sockaddr_un,
+    bytes: libc::socklen_t,
+}
+
+impl Name {
+    /// At most 100 bytes of `text` are used.
+    pub fn new(text: &[u8]) -> Name {
+        // SAFETY: zero is a valid sockaddr_un.
+        let mut address: libc::sockaddr_un = unsafe { zeroed() };
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        let used = text.len().min(100);
+        for (to, from) in address.sun_path[1..].iter_mut().zip(&text[..used]) {
+            *to = *from as libc::c_char;
+        }
+        Name { address, bytes: (size_of::<libc::sa_family_t>() + 1 + used) as libc::socklen_t }
+    }
+}
+
+fn control_socket() -> Result<i32> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers.
+    Ok(unsafe { sys!(libc::SYS_socket, libc::AF_UNIX, kind, 0)? } as i32)
+}
+
+/// Listens under `name`.
+///
+/// # Errors
+/// EADDRINUSE: somebody else does.
+pub fn listen_at(name: &Name) -> Result<i32> {
+    let fd = control_socket()?;
+    // SAFETY: the address is valid for `bytes`.
+    let bound = unsafe { sys!(libc::SYS_bind, fd, &raw const name.address, name.bytes) };
+    // SAFETY: no pointers.
+    let listening = bound.and_then(|_| unsafe { sys!(libc::SYS_listen, fd, 4) });
+    match listening {
+        Ok(_) => place_high(fd),
+        Err(error) => {
+            close(fd);
+            Err(error)
+        }
+    }
+}
+
+/// Connects to whoever listens under `name`, without waiting.
+///
+/// # Errors
+/// ECONNREFUSED: nobody does.
+pub fn connect_to(name: &Name) -> Result<i32> {
+    let fd = control_socket()?;
+    // SAFETY: the address is valid for `bytes`.
+    match unsafe { sys!(libc::SYS_connect, fd, &raw const name.address, name.bytes) } {
+        Ok(_) => place_high(fd),
+        Err(error) => {
+            close(fd);
+            Err(error)
+        }
+    }
+}
+
+/// Accepts one connection of a rendezvous.
+///
+/// # Errors
+/// EAGAIN: nobody has come.
+pub fn accept_from(listener: i32) -> Result<i32> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: null address pointers are allowed.
+    place_high(unsafe { sys!(libc::SYS_accept4, listener, 0, 0, flags)? } as i32)
+}
+
+/// Descriptors one message can carry.
+pub const PASSED_MAX: usize = 4;
+
+#[repr(C, align(8))]
+struct ControlBuffer([u8; 64]);
+
+/// Sends one message with descriptors.
+///
+/// # Errors
+/// EAGAIN: the peer does not read. EPIPE: it is gone.
+pub fn send_message(fd: i32, bytes: &[u8], pass: &[i32]) -> Result<()> {
+    let mut control = ControlBuffer([0; 64]);
+    let mut vector =
+        libc::iovec { iov_base: bytes.as_ptr() as *mut libc::c_void, iov_len: bytes.len() };
+    // SAFETY: zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut vector;
+    message.msg_iovlen = 1;
+    let pass = &pass[..pass.len().min(PASSED_MAX)];
+    if !pass.is_empty() {
+        let header = libc::cmsghdr {
+            cmsg_len: size_of::<libc::cmsghdr>() + size_of_val(pass),
+            cmsg_level: libc::SOL_SOCKET,
+            cmsg_type: libc::SCM_RIGHTS,
+        };
+        // SAFETY: the buffer is aligned for and larger than a header and four descriptors.
+        unsafe { control.0.as_mut_ptr().cast::<libc::cmsghdr>().write(header) };
+        // SAFETY: as above; the data starts right behind the 16-byte header.
+        let data = unsafe { control.0.as_mut_ptr().add(size_of::<libc::cmsghdr>()) };
+        // SAFETY: four descriptors fit into the rest of the buffer.
+        unsafe { core::ptr::copy_nonoverlapping(pass.as_ptr(), data.cast::<i32>(), pass.len()) };
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = size_of::<libc::cmsghdr>() + size_of_val(pass);
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: every pointer in `message` is valid for the call.
+    unsafe { sys!(libc::SYS_sendmsg, fd, &raw const message, flags) }.map(|_| ())
+}
+
+/// A received message: its length and the descriptors that came with it (now ours).
+pub struct Received {
+    pub bytes: usize,
+    pub passed: [i32; PASSED_MAX],
+    pub passed_count: usize,
+}
+
+/// Receives one message. The descriptors are CLOEXEC and still low: use or close them at once.
+///
+/// # Errors
+/// EAGAIN: none is there. Zero bytes: the other side is gone.
+pub fn receive_message(fd: i32, buffer: &mut [u8]) -> Result<Received> {
+    let mut control = ControlBuffer([0; 64]);
+    let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = size_of::<libc::cmsghdr>() + PASSED_MAX * size_of::<i32>();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: every pointer in `message` is valid for the call.
+    let bytes = unsafe { sys!(libc::SYS_recvmsg, fd, &raw mut message, flags)? };
+    let mut received = Received { bytes, passed: [-1; PASSED_MAX], passed_count: 0 };
+    if message.msg_controllen >= size_of::<libc::cmsghdr>() {
+        // SAFETY: the kernel wrote a header at the start of the aligned buffer.
+        let header = unsafe { control.0.as_ptr().cast::<libc::cmsghdr>().read() };
+        if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS {
+            let payload = header.cmsg_len.saturating_sub(size_of::<libc::cmsghdr>());
+            let count = (payload / size_of::<i32>()).min(PASSED_MAX);
+            // SAFETY: within the buffer, behind the header.
+            let data = unsafe { control.0.as_ptr().add(size_of::<libc::cmsghdr>()) };
+            let target = received.passed.as_mut_ptr();
+            // SAFETY: the kernel wrote `count` descriptors there.
+            unsafe { core::ptr::copy_nonoverlapping(data.cast::<i32>(), target, count) };
+            received.passed_count = count;
+        }
+    }
+    Ok(received)
+}
+
+/// Who is at the other end of a Unix socket: process and user, as the kernel recorded them.
+pub fn credentials(fd: i32) -> Result<libc::ucred> {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: both pointers are valid.
+    unsafe { sys!(libc::SYS_getsockopt, fd, level, name, &raw mut who, &raw mut bytes)? };
+    if bytes as usize != size_of::<libc::ucred>() {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(who)
+}
+
+/// The kernel's name of a socket, the same for every descriptor of it (SO_COOKIE).
+pub fn cookie(fd: i32) -> Result<u64> {
+    let mut value = 0u64;
+    let mut bytes = size_of::<u64>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_COOKIE);
+    // SAFETY: both pointers are valid.
+    unsafe { sys!(libc::SYS_getsockopt, fd, level, name, &raw mut value, &raw mut bytes)? };
+    Ok(value)
+}

@@ -1,0 +1,5 @@
+//! Descriptors of our own: bells (eventfd), control sockets, and passing them between processes.
+//! All of ours are CLOEXEC and lie above the numbers a program uses.
+
+mod linux;
+pub use linux::*;

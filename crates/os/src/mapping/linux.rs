@@ -1,0 +1,114 @@
+//! memfd with seals (`memfd_create(2)`, `fcntl(2)` F_ADD_SEALS).
+
+use core::ptr::NonNull;
+
+use crate::{handles, sys, Errno, Result};
+
+/// A mapping of shared memory. Never unmapped by drop: its users decide when nobody can touch it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    pub base: NonNull<u8>,
+    pub bytes: usize,
+}
+
+// SAFETY: a plain address range; access rules are those of whoever uses it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Creates a memfd of `bytes` zero bytes; `seal` fixes its size for ever.
+///
+/// # Errors
+/// ENOMEM, EMFILE and so on as the kernel gives; EFBIG if RLIMIT_FSIZE is lower than `bytes`
+/// (asking the kernel would raise SIGXFSZ in the program).
+pub fn create(name: &core::ffi::CStr, bytes: usize, seal: bool) -> Result<i32> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid.
+    unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut limit)? };
+    if limit.rlim_cur < bytes as u64 {
+        return Err(Errno(libc::EFBIG));
+    }
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: `name` is NUL-terminated.
+    let fd = unsafe { sys!(libc::SYS_memfd_create, name.as_ptr(), flags)? } as i32;
+    let fd = handles::place_high(fd)?;
+    // SAFETY: an own descriptor.
+    let sized = unsafe { sys!(libc::SYS_ftruncate, fd, bytes) };
+    let sealed = if seal && sized.is_ok() {
+        // SAFETY: an own descriptor.
+        unsafe { sys!(libc::SYS_fcntl, fd, libc::F_ADD_SEALS, SEALS) }
+    } else {
+        sized
+    };
+    if let Err(error) = sealed {
+        handles::close(fd);
+        return Err(error);
+    }
+    Ok(fd)
+}
+
+/// The size of a received memfd, if it is sealed as [`create`] seals it.
+///
+/// # Errors
+/// EPERM if a seal is missing: the other side could cut the memory off under us.
+pub fn sealed_size(fd: i32) -> Result<usize> {
+    // SAFETY: no pointers.
+    let seals = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GET_SEALS)? } as i32;
+    if seals & (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)
+        != (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)
+    {
+        return Err(Errno(libc::EPERM));
+    }
+    // SAFETY: zero is a valid stat buffer.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: `stat` is valid for the call.
+    unsafe { sys!(libc::SYS_fstat, fd, &raw mut stat)? };
+    Ok(stat.st_size as usize)
+}
+
+/// Maps `bytes` of `fd`, shared and writable, kept out of core dumps.
+pub fn map(fd: i32, bytes: usize) -> Result<Mapping> {
+    map_with(fd, bytes, libc::MAP_SHARED | libc::MAP_NORESERVE)
+}
+
+/// Private zero memory, touched pages only: tables that must not come from the program's malloc.
+pub fn anonymous(bytes: usize) -> Result<Mapping> {
+    map_with(-1, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+}
+
+/// Zero memory that a process and its forked children share.
+pub fn anonymous_shared(bytes: usize) -> Result<Mapping> {
+    map_with(-1, bytes, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+}
+
+fn map_with(fd: i32, bytes: usize, flags: i32) -> Result<Mapping> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let base = unsafe { sys!(libc::SYS_mmap, 0, bytes, protection, flags, fd, 0)? };
+    if fd >= 0 {
+        // SAFETY: the range was just mapped.
+        let _ = unsafe { sys!(libc::SYS_madvise, base, bytes, libc::MADV_DONTDUMP) };
+    }
+    let base = NonNull::new(base as *mut u8).ok_or(Errno(libc::ENOMEM))?;
+    Ok(Mapping { base, bytes })
+}
+
+/// Unmaps.
+///
+/// # Safety
+/// Nothing may touch the range any more.
+pub unsafe fn unmap(mapping: Mapping) {
+    // SAFETY: the caller vouches for it.
+    let _ = unsafe { sys!(libc::SYS_munmap, mapping.base.as_ptr(), mapping.bytes) };
+}
+
+/// Gives the pages of a range of a shared mapping back; it reads as zeros afterwards.
+///
+/// # Safety
+/// Nobody may need what the range holds.
+pub unsafe fn give_back(base: *mut u8, bytes: usize) {
+    // SAFETY: the caller vouches for the range.
+    let _ = unsafe { sys!(libc::SYS_madvise, base, bytes, libc::MADV_REMOVE) };
+}

@@ -1,0 +1,98 @@
+//! The `syscall` instruction with the results as [`Result`].
+
+use crate::{Errno, Result};
+
+/// Makes system call `number`.
+///
+/// # Safety
+/// The arguments must be what the kernel expects of that call; pointers must be valid for it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> Result<usize> {
+    let result: isize;
+    // SAFETY: the kernel's calling convention: rcx and r11 are clobbered, memory may change.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2],
+            in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    decode(result)
+}
+
+/// Makes system call `number`.
+///
+/// # Safety
+/// The arguments must be what the kernel expects of that call; pointers must be valid for it.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> Result<usize> {
+    let result: isize;
+    // SAFETY: the kernel's calling convention.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a[0] as isize => result,
+            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5],
+            options(nostack)
+        );
+    }
+    decode(result)
+}
+
+#[inline]
+fn decode(result: isize) -> Result<usize> {
+    if (-4095..0).contains(&result) {
+        Err(Errno(-result as i32))
+    } else {
+        Ok(result as usize)
+    }
+}
+
+/// Shorthand for [`syscall`] with fewer than six arguments.
+#[macro_export]
+macro_rules! sys {
+    ($number:expr $(, $arg:expr)*) => {{
+        let given: &[usize] = &[$($arg as usize),*];
+        let mut arguments = [0usize; 6];
+        arguments[..given.len()].copy_from_slice(given);
+        $crate::raw::syscall($number, arguments)
+    }};
+}
+
+/// `getpid`, asked of the kernel: in a vfork child it differs from what the parent recorded.
+pub fn getpid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { sys!(libc::SYS_getpid) }.unwrap_or(0) as i32
+}
+
+/// `getppid`.
+pub fn getppid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { sys!(libc::SYS_getppid) }.unwrap_or(0) as i32
+}
+
+/// `gettid`.
+pub fn gettid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { sys!(libc::SYS_gettid) }.unwrap_or(0) as i32
+}
+
+/// `sched_yield`.
+#[inline]
+pub fn sched_yield() {
+    // SAFETY: no arguments.
+    let _ = unsafe { sys!(libc::SYS_sched_yield) };
+}
+
+/// Sleeps about `ns` nanoseconds; used only where another process must first do its part.
+pub fn nanosleep(ns: i64) {
+    let span = libc::timespec { tv_sec: 0, tv_nsec: ns };
+    // SAFETY: `span` is valid for the call.
+    let _ = unsafe { sys!(libc::SYS_nanosleep, &raw const span, 0) };
+}

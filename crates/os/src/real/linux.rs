@@ -1,0 +1,109 @@
+//! Each is looked up with `dlsym(RTLD_NEXT)` when it is first needed, so that start-up pays for
+//! none and other preloaded libraries keep their place in the chain. They set `errno`, are
+//! cancellation points and may be interrupted, exactly as the program expects.
+
+#![allow(clippy::missing_safety_doc)] // Each is the libc function of the same name.
+
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::mem::transmute;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use libc::{
+    epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off64_t, off_t, pollfd, sigset_t,
+    size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, FILE,
+};
+
+fn find(name: &core::ffi::CStr) -> *mut c_void {
+    // SAFETY: `name` is NUL-terminated.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+macro_rules! genuine {
+    ($($(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty;)*) => { $(
+        $(#[$doc])*
+        #[inline]
+        pub unsafe fn $name($($arg: $ty),*) -> $ret {
+            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+            let mut address = FOUND.load(Relaxed);
+            if address.is_null() {
+                let name = concat!(stringify!($name), "\0");
+                // SAFETY: the literal ends in NUL.
+                address = find(unsafe { core::ffi::CStr::from_bytes_with_nul_unchecked(name.as_bytes()) });
+                if address.is_null() {
+                    crate::set_errno(libc::ENOSYS);
+                    // SAFETY: every return type here is an integer or a pointer.
+                    return unsafe { core::mem::transmute_copy::<i64, $ret>(&-1i64) };
+                }
+                FOUND.store(address, Relaxed);
+            }
+            // SAFETY: the symbol of this name has this signature in glibc and musl.
+            let function = unsafe {
+                transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $ret>(address)
+            };
+            // SAFETY: the caller's arguments are the program's own.
+            unsafe { function($($arg),*) }
+        }
+    )* };
+}
+
+genuine! {
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
+    connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
+    listen(fd: c_int, backlog: c_int) -> c_int;
+    shutdown(fd: c_int, how: c_int) -> c_int;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
+    close(fd: c_int) -> c_int;
+    dup(fd: c_int) -> c_int;
+    dup2(from: c_int, to: c_int) -> c_int;
+    dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
+    fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
+    fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
+    ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int;
+    read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t;
+    write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t;
+    readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
+    writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
+    recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    recvfrom(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, alen: *mut socklen_t) -> ssize_t;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t;
+    sendto(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, alen: socklen_t) -> ssize_t;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    sendfile(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    sendfile64(out: c_int, input: c_int, offset: *mut off64_t, count: size_t) -> ssize_t;
+    splice(input: c_int, input_offset: *mut off64_t, out: c_int, out_offset: *mut off64_t, len: size_t, flags: c_uint) -> ssize_t;
+    tee(input: c_int, out: c_int, len: size_t, flags: c_uint) -> ssize_t;
+    pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    poll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int;
+    ppoll(entries: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    epoll_create(size: c_int) -> c_int;
+    epoll_create1(flags: c_int) -> c_int;
+    epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait(set: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int) -> c_int;
+    epoll_pwait(set: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    fork() -> libc::pid_t;
+    daemon(nochdir: c_int, noclose: c_int) -> c_int;
+    execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    posix_spawn(pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    posix_spawnp(pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    system(command: *const c_char) -> c_int;
+    popen(command: *const c_char, kind: *const c_char) -> *mut FILE;
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    fclose(file: *mut FILE) -> c_int;
+    closefrom(lowest: c_int) -> ();
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    umask(mode: mode_t) -> mode_t;
+    syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
+    isfdtype(fd: c_int, kind: c_int) -> c_int;
+}

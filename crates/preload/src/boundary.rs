@@ -1,0 +1,50 @@
+//! The only place that turns an [`Outcome`] into a return value and `errno`.
+
+use shunt_os::{errno, set_errno};
+use shunt_sockets::{process, Outcome};
+
+/// Asks `ours`, and makes the genuine call if it is not ours to answer. `errno` is as the program
+/// would find it after the kernel's answer.
+#[inline(always)]
+pub fn boundary(ours: impl FnOnce() -> Outcome, genuine: impl FnOnce() -> isize) -> isize {
+    if !process::enabled() {
+        return genuine();
+    }
+    let before = errno();
+    match ours() {
+        Outcome::Handled(value) => {
+            set_errno(before);
+            value
+        }
+        Outcome::Failed(number) => {
+            set_errno(number);
+            -1
+        }
+        Outcome::Genuine(value) => value,
+        Outcome::PassThrough => {
+            set_errno(before);
+            genuine()
+        }
+    }
+}
+
+/// Makes the genuine call and takes a note of its result.
+#[inline(always)]
+pub fn noted(result: i32, note: impl FnOnce(i32)) -> i32 {
+    if process::enabled() && result >= 0 {
+        let before = errno();
+        note(result);
+        set_errno(before);
+    }
+    result
+}
+
+/// Takes a note before the genuine call.
+#[inline(always)]
+pub fn before(note: impl FnOnce()) {
+    if process::enabled() {
+        let before = errno();
+        note();
+        set_errno(before);
+    }
+}

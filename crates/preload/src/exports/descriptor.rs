@@ -1,0 +1,102 @@
+//! Descriptors come, go and are copied.
+
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+
+use libc::FILE;
+use shunt_os::real;
+use shunt_sockets::calls::descriptor as calls;
+
+use crate::boundary::{before, boundary, noted};
+
+#[no_mangle]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    boundary(|| calls::close(fd), || unsafe { real::close(fd) as isize }) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __close(fd: c_int) -> c_int {
+    unsafe { close(fd) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    boundary(
+        || calls::close_range(first, last, flags),
+        || unsafe { real::close_range(first, last, flags) as isize },
+    ) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn closefrom(lowest: c_int) {
+    boundary(|| calls::close_range(lowest.max(0) as c_uint, c_uint::MAX, 0), || {
+        unsafe { real::closefrom(lowest) };
+        0
+    });
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    noted(unsafe { real::dup(fd) }, |new| calls::duplicated(fd, new))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    let genuine = || unsafe { real::dup2(from, to) };
+    boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __dup2(from: c_int, to: c_int) -> c_int {
+    unsafe { dup2(from, to) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    let genuine = || unsafe { real::dup3(from, to, flags) };
+    boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    noted(unsafe { real::fcntl(fd, command, argument) }, |result| {
+        calls::after_fcntl(fd, command, argument, result);
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    unsafe { fcntl(fd, command, argument) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    noted(unsafe { real::fcntl64(fd, command, argument) }, |result| {
+        calls::after_fcntl(fd, command, argument, result);
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    boundary(
+        || unsafe { calls::ioctl(fd, request, argument) },
+        || unsafe { real::ioctl(fd, request, argument) as isize },
+    ) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    before(|| calls::fdopen(fd));
+    unsafe { real::fdopen(fd, mode) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
+    // The number is asked for first; what the stream still holds is written before the close.
+    before(|| {
+        if !file.is_null() {
+            unsafe { libc::fflush(file) };
+            calls::fclose(unsafe { libc::fileno(file) });
+        }
+    });
+    unsafe { real::fclose(file) }
+}

@@ -1,0 +1,252 @@
+//! Bytes in and out.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+use libc::{iovec, mmsghdr, msghdr, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use shunt_os::real;
+use shunt_sockets::calls::io as calls;
+use shunt_sockets::Outcome;
+
+use crate::boundary::{before, boundary};
+
+#[no_mangle]
+pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    let genuine = || unsafe { real::read(fd, buffer, len) };
+    boundary(|| calls::read(fd, &calls::single(buffer, len), genuine), genuine)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    unsafe { read(fd, buffer, len) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
+    check(len, room);
+    unsafe { read(fd, buffer, len) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    let genuine = || unsafe { real::write(fd, buffer, len) };
+    boundary(|| calls::write(fd, &calls::single(buffer, len), genuine), genuine)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    unsafe { write(fd, buffer, len) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    let genuine = || unsafe { real::readv(fd, vector, count) };
+    let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
+    boundary(|| calls::read(fd, parts(), genuine), genuine)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    let genuine = || unsafe { real::writev(fd, vector, count) };
+    let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
+    boundary(|| calls::write(fd, parts(), genuine), genuine)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn recv(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    let genuine = || unsafe { real::recv(fd, buffer, len, flags) };
+    boundary(|| calls::receive(fd, &calls::single(buffer, len), flags, genuine), genuine)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    check(len, room);
+    unsafe { recv(fd, buffer, len, flags) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
+    let genuine = || unsafe { real::recvfrom(fd, buffer, len, flags, address, address_len) };
+    let ours = || {
+        let outcome = calls::receive(fd, &calls::single(buffer, len), flags, genuine);
+        // A connected TCP socket gives no address.
+        if matches!(outcome, Outcome::Handled(_)) && !address.is_null() && !address_len.is_null() {
+            unsafe { *address_len = 0 };
+        }
+        outcome
+    };
+    boundary(ours, genuine)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
+    check(len, room);
+    unsafe { recvfrom(fd, buffer, len, flags, address, address_len) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    boundary(
+        || unsafe { calls::receive_message(fd, message, flags) },
+        || unsafe { real::recvmsg(fd, message, flags) },
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    boundary(
+        || unsafe { calls::receive_messages(fd, messages, count, flags) },
+        || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) as isize },
+    ) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn send(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    let genuine = || unsafe { real::send(fd, buffer, len, flags) };
+    boundary(|| calls::send(fd, &calls::single(buffer, len), flags, genuine), genuine)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __send(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    unsafe { send(fd, buffer, len, flags) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+    address: *const sockaddr,
+    address_len: socklen_t,
+) -> ssize_t {
+    let genuine = || unsafe { real::sendto(fd, buffer, len, flags, address, address_len) };
+    boundary(|| calls::send(fd, &calls::single(buffer, len), flags, genuine), genuine)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    boundary(
+        || unsafe { calls::send_message(fd, message, flags) },
+        || unsafe { real::sendmsg(fd, message, flags) },
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    boundary(
+        || unsafe { calls::send_messages(fd, messages, count, flags) },
+        || unsafe { real::sendmmsg(fd, messages, count, flags) as isize },
+    ) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sendfile(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    unsafe { sendfile64(out, input, offset, count) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sendfile64(
+    out: c_int,
+    input: c_int,
+    offset: *mut off64_t,
+    count: size_t,
+) -> ssize_t {
+    boundary(
+        || unsafe { calls::send_file(out, input, offset, count) },
+        || unsafe { real::sendfile64(out, input, offset, count) },
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn eventfd_write(fd: c_int, value: u64) -> c_int {
+    let written = unsafe { write(fd, (&raw const value).cast(), 8) };
+    if written == 8 {
+        0
+    } else {
+        -1
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn splice(
+    input: c_int,
+    input_offset: *mut off64_t,
+    out: c_int,
+    out_offset: *mut off64_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    before(|| {
+        calls::before_splice(input);
+        calls::before_splice(out);
+    });
+    unsafe { real::splice(input, input_offset, out, out_offset, len, flags) }
+}
+
+/// What glibc's fortified functions do when the buffer is too small.
+fn check(len: size_t, room: size_t) {
+    extern "C" {
+        fn __chk_fail() -> !;
+    }
+    if len > room {
+        // SAFETY: glibc's own ending of the program.
+        unsafe { __chk_fail() }
+    }
+}

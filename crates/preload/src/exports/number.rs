@@ -1,0 +1,78 @@
+//! `syscall()`: the calls above by their numbers. Everything else goes to the kernel as it is.
+
+use core::ffi::{c_int, c_long, c_uint, c_ulong};
+
+use shunt_os::real;
+
+use super::{descriptor, io, process, readiness, socket};
+
+/// glibc's function takes up to six arguments after the number, whatever the call needs.
+#[no_mangle]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    let fd = a as c_int;
+    if !shunt_sockets::process::enabled() {
+        return unsafe { real::syscall(number, a, b, c, d, e, f) };
+    }
+    unsafe {
+        match number {
+            libc::SYS_read => io::read(fd, b as _, c) as c_long,
+            libc::SYS_write => io::write(fd, b as _, c) as c_long,
+            libc::SYS_readv => io::readv(fd, b as _, c as c_int) as c_long,
+            libc::SYS_writev => io::writev(fd, b as _, c as c_int) as c_long,
+            libc::SYS_recvfrom => {
+                io::recvfrom(fd, b as _, c, d as c_int, e as _, f as _) as c_long
+            }
+            libc::SYS_sendto => {
+                io::sendto(fd, b as _, c, d as c_int, e as _, f as c_uint) as c_long
+            }
+            libc::SYS_recvmsg => io::recvmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_sendmsg => io::sendmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_recvmmsg => {
+                io::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _).into()
+            }
+            libc::SYS_sendmmsg => io::sendmmsg(fd, b as _, c as c_uint, d as c_int).into(),
+            libc::SYS_sendfile => io::sendfile64(fd, b as c_int, c as _, d) as c_long,
+            libc::SYS_splice => {
+                io::splice(fd, b as _, c as c_int, d as _, e, f as c_uint) as c_long
+            }
+            libc::SYS_socket => socket::socket(fd, b as c_int, c as c_int).into(),
+            libc::SYS_accept => socket::accept(fd, b as _, c as _).into(),
+            libc::SYS_accept4 => socket::accept4(fd, b as _, c as _, d as c_int).into(),
+            libc::SYS_connect => socket::connect(fd, b as _, c as c_uint).into(),
+            libc::SYS_shutdown => socket::shutdown(fd, b as c_int).into(),
+            libc::SYS_setsockopt => {
+                socket::setsockopt(fd, b as c_int, c as c_int, d as _, e as c_uint).into()
+            }
+            libc::SYS_close => descriptor::close(fd).into(),
+            libc::SYS_close_range => {
+                descriptor::close_range(a as c_uint, b as c_uint, c as c_int).into()
+            }
+            libc::SYS_dup => descriptor::dup(fd).into(),
+            libc::SYS_dup2 => descriptor::dup2(fd, b as c_int).into(),
+            libc::SYS_dup3 => descriptor::dup3(fd, b as c_int, c as c_int).into(),
+            libc::SYS_fcntl => descriptor::fcntl(fd, b as c_int, c as _).into(),
+            libc::SYS_ioctl => descriptor::ioctl(fd, b as c_ulong, c as _).into(),
+            libc::SYS_poll => readiness::poll(a as _, b as _, c as c_int).into(),
+            libc::SYS_epoll_create => readiness::epoll_create(fd).into(),
+            libc::SYS_epoll_create1 => readiness::epoll_create1(fd).into(),
+            libc::SYS_epoll_ctl => {
+                readiness::epoll_ctl(fd, b as c_int, c as c_int, d as _).into()
+            }
+            libc::SYS_epoll_wait => {
+                readiness::epoll_wait(fd, b as _, c as c_int, d as c_int).into()
+            }
+            libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
+            // fork by number has glibc's own state wrong in the child; whoever does it must exec
+            // or exit soon, and the child's calls notice that it is another process.
+            _ => real::syscall(number, a, b, c, d, e, f),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! fork, exec and spawn. vfork itself is left alone: its child runs in the parent's memory, and
+//! what the child calls here notices that it is not the process it seems to be.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use libc::{pid_t, FILE};
+use shunt_os::real;
+use shunt_sockets::calls::process as calls;
+
+use crate::boundary::before;
+
+type Strings = *const *const c_char;
+
+#[no_mangle]
+pub unsafe extern "C" fn fork() -> pid_t {
+    if !shunt_sockets::process::enabled() {
+        return unsafe { real::fork() };
+    }
+    calls::fork(|| unsafe { real::fork() })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __fork() -> pid_t {
+    unsafe { fork() }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
+    let mut result = 0;
+    if !shunt_sockets::process::enabled() {
+        return unsafe { real::daemon(nochdir, noclose) };
+    }
+    // glibc's own steps, with our fork in them.
+    match calls::fork(|| unsafe { real::fork() }) {
+        -1 => return -1,
+        0 => {}
+        _ => unsafe { libc::_exit(0) },
+    }
+    unsafe {
+        if libc::setsid() == -1 {
+            return -1;
+        }
+        if nochdir == 0 {
+            libc::chdir(c"/".as_ptr());
+        }
+        if noclose == 0 {
+            let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            if null < 0 {
+                result = -1;
+            } else {
+                for fd in 0..3 {
+                    super::descriptor::dup2(null, fd);
+                }
+                if null > 2 {
+                    super::descriptor::close(null);
+                }
+            }
+        }
+    }
+    result
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    before(calls::before_exec);
+    unsafe { real::execve(path, arguments, environment) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    extern "C" {
+        static environ: Strings;
+    }
+    unsafe { execve(path, arguments, environ) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    extern "C" {
+        static environ: Strings;
+    }
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    before(calls::before_exec);
+    unsafe { real::execvpe(file, arguments, environment) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+    before(calls::before_exec);
+    unsafe { real::fexecve(fd, arguments, environment) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    before(calls::before_exec);
+    unsafe { real::posix_spawn(pid, path, actions, attributes, arguments, environment) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    before(calls::before_exec);
+    unsafe { real::posix_spawnp(pid, path, actions, attributes, arguments, environment) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    before(calls::before_exec);
+    unsafe { real::system(command) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE {
+    before(calls::before_exec);
+    unsafe { real::popen(command, kind) }
+}

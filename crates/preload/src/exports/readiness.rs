@@ -1,0 +1,190 @@
+//! poll, select and epoll.
+
+use core::ffi::c_int;
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use shunt_os::real;
+use shunt_sockets::calls::wait as calls;
+use shunt_sockets::calls::wait::Limits;
+use shunt_sockets::Outcome;
+
+use crate::boundary::{boundary, noted};
+
+#[no_mangle]
+pub unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+    let genuine = || unsafe { real::poll(entries, count, timeout_ms) as isize };
+    let timeout = calls::of_milliseconds(timeout_ms);
+    boundary(
+        || unsafe { calls::poll(entries, count, timeout, core::ptr::null(), genuine) },
+        genuine,
+    ) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __poll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+    unsafe { poll(entries, count, timeout_ms) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __poll_chk(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout_ms: c_int,
+    _room: size_t,
+) -> c_int {
+    unsafe { poll(entries, count, timeout_ms) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn ppoll(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let genuine = || unsafe { real::ppoll(entries, count, timeout, mask) as isize };
+    let ours = || match unsafe { calls::of_timespec(timeout) } {
+        Ok(limit) => unsafe { calls::poll(entries, count, limit, mask, genuine) },
+        Err(()) => Outcome::PassThrough,
+    };
+    boundary(ours, genuine) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __ppoll_chk(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    _room: size_t,
+) -> c_int {
+    unsafe { ppoll(entries, count, timeout, mask) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let began = shunt_os::clock::now_ns();
+    let ours = || {
+        let Ok(limit) = (unsafe { calls::of_timeval(timeout) }) else {
+            return Outcome::PassThrough;
+        };
+        let sets = [read, write, except];
+        let answer = unsafe { calls::select(count, sets, limit, core::ptr::null()) };
+        let Some(outcome) = answer else { return Outcome::PassThrough };
+        if let (Some(limit), false) = (limit, timeout.is_null()) {
+            let left = limit.saturating_sub(shunt_os::clock::now_ns() - began);
+            let left = timeval {
+                tv_sec: (left / 1_000_000_000) as i64,
+                tv_usec: (left % 1_000_000_000 / 1000) as i64,
+            };
+            unsafe { *timeout = left };
+        }
+        outcome
+    };
+    boundary(ours, || unsafe { real::select(count, read, write, except, timeout) as isize })
+        as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    unsafe { select(count, read, write, except, timeout) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let ours = || match unsafe { calls::of_timespec(timeout) } {
+        Ok(limit) => unsafe { calls::select(count, [read, write, except], limit, mask) }
+            .unwrap_or(Outcome::PassThrough),
+        Err(()) => Outcome::PassThrough,
+    };
+    boundary(ours, || unsafe { real::pselect(count, read, write, except, timeout, mask) as isize })
+        as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    noted(unsafe { real::epoll_create(size) }, calls::opened)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    noted(unsafe { real::epoll_create1(flags) }, calls::opened)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn epoll_ctl(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    boundary(
+        || unsafe { calls::control(set, operation, fd, event) },
+        || unsafe { real::epoll_ctl(set, operation, fd, event) as isize },
+    ) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout_ms: c_int,
+) -> c_int {
+    let limits = Limits { timeout: calls::of_milliseconds(timeout_ms), mask: core::ptr::null() };
+    boundary(
+        || unsafe { calls::wait(set, events, count, limits) },
+        || unsafe { real::epoll_wait(set, events, count, timeout_ms) as isize },
+    ) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout_ms: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let limits = Limits { timeout: calls::of_milliseconds(timeout_ms), mask };
+    boundary(
+        || unsafe { calls::wait(set, events, count, limits) },
+        || unsafe { real::epoll_pwait(set, events, count, timeout_ms, mask) as isize },
+    ) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let ours = || match unsafe { calls::of_timespec(timeout) } {
+        Ok(limit) => unsafe { calls::wait(set, events, count, Limits { timeout: limit, mask }) },
+        Err(()) => Outcome::PassThrough,
+    };
+    boundary(ours, || unsafe { real::epoll_pwait2(set, events, count, timeout, mask) as isize })
+        as c_int
+}
+

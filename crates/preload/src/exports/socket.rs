@@ -1,0 +1,62 @@
+//! Sockets come into being and are set up.
+
+use core::ffi::{c_int, c_void};
+
+use libc::{sockaddr, socklen_t};
+use shunt_os::real;
+use shunt_sockets::calls::socket as calls;
+
+use crate::boundary::{before, boundary, noted};
+
+#[no_mangle]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    noted(unsafe { real::socket(domain, kind, protocol) }, |fd| {
+        calls::created(fd, domain, kind, protocol);
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    noted(unsafe { real::accept(fd, address, len) }, |new| calls::accepted(fd, new, 0))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    noted(unsafe { real::accept4(fd, address, len, flags) }, |new| {
+        calls::accepted(fd, new, flags);
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    before(|| calls::connecting(fd));
+    unsafe { real::connect(fd, address, len) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    unsafe { connect(fd, address, len) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    boundary(|| calls::shutdown(fd, how), || unsafe { real::shutdown(fd, how) as isize }) as c_int
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    noted(unsafe { real::setsockopt(fd, level, name, value, len) }, |_| unsafe {
+        calls::option_set(fd, level, name, value, len);
+    })
+}

@@ -1,0 +1,18 @@
+//! The library that `shunt run` puts in front of a program: libc's socket functions under their
+//! own names. A function here is a signature and one expression; nothing is decided.
+//!
+//! | module | exports |
+//! |---|---|
+//! | `exports::socket` | socket, accept, connect, shutdown, setsockopt |
+//! | `exports::io` | read, write, recv, send and their relatives, sendfile, splice |
+//! | `exports::descriptor` | close, dup, fcntl, ioctl, fdopen, fclose |
+//! | `exports::readiness` | poll, select, epoll |
+//! | `exports::process` | fork, exec, spawn, syscall |
+
+// UNSAFETY: exports C functions.
+#![allow(unsafe_code)]
+#![allow(clippy::missing_safety_doc)] // Each is the libc function of the same name.
+
+mod boundary;
+mod exports;
+mod start;

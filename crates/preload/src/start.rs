@@ -1,0 +1,12 @@
+//! Runs when the loader has mapped us, before the program's own start.
+
+extern "C" fn start() {
+    shunt_sockets::process::start();
+    if shunt_sockets::process::enabled() {
+        shunt_sockets::inherit::adopt_inherited();
+    }
+}
+
+#[used]
+#[link_section = ".init_array"]
+static START: extern "C" fn() = start;

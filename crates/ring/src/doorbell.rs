@@ -1,0 +1,77 @@
+//! Who sleeps and must be woken: announce, fence, look again; publish, fence, look.
+//!
+//! A waiter sets a bit in its wake word, and sleeps only if there is still nothing after that. The
+//! other side looks at the word after each publication and takes the bits. Between "I stored mine"
+//! and "I read yours" stands a full fence on both sides, so one of them sees the other: the waiter
+//! finds the news, or the publisher finds the waiter. How to wake is the caller's business.
+
+use crate::layout::WakeLine;
+use crate::sync::{fence, AtomicU32, Point, Relaxed};
+
+/// The waiter is in a wait set: mark its slot in the [`ReadyMap`](crate::ReadyMap) of its link.
+pub const WAIT_SET: u32 = 1;
+/// A thread sleeps in a futex on the wake word itself: wake all of them.
+pub const FUTEX: u32 = 2;
+
+impl WakeLine {
+    /// Announces that the reader will sleep unless it finds something now; the caller looks again
+    /// at `tail`, `end` and `segment` after this. Returns the word, to compare in the futex.
+    #[inline]
+    pub fn want_data(&self, bit: u32) -> u32 {
+        // SYNC data_wanted -> WakeLine::take_data_waiters: this fence and the one there are ordered
+        // one way or the other, so the reader sees the publication or the publisher this bit.
+        announce(&self.data_wanted, bit, Point::DataWaiter)
+    }
+
+    /// Takes back an announcement whose sleep was not needed, to spare the peer a needless wake.
+    /// Only for a caller who knows that no other thread waits by the same bit.
+    #[inline]
+    pub fn unwant_data(&self, bit: u32) {
+        self.data_wanted.fetch_and(!bit, Relaxed);
+    }
+
+    /// After publishing for the reader (`tail`, `end`, `segment`): the ways in which it must be
+    /// woken, 0 if it is awake.
+    #[inline]
+    pub fn take_data_waiters(&self) -> u32 {
+        // SYNC data_wanted -> WakeLine::want_data: what was published before this fence is seen by
+        // a reader whose bit is not seen here.
+        take(&self.data_wanted, Point::DataWaker)
+    }
+
+    /// Announces that the writer will sleep unless it finds space now.
+    #[inline]
+    pub fn want_space(&self, bit: u32) -> u32 {
+        // SYNC space_wanted -> WakeLine::take_space_waiters: as for `data_wanted`, the sides swapped.
+        announce(&self.space_wanted, bit, Point::SpaceWaiter)
+    }
+
+    /// As [`unwant_data`](Self::unwant_data), for the writer.
+    #[inline]
+    pub fn unwant_space(&self, bit: u32) {
+        self.space_wanted.fetch_and(!bit, Relaxed);
+    }
+
+    /// After publishing for the writer (`head`, `end`, `ready`, `finished`): how it must be woken.
+    #[inline]
+    pub fn take_space_waiters(&self) -> u32 {
+        // SYNC space_wanted -> WakeLine::want_space: as for `data_wanted`, the sides swapped.
+        take(&self.space_wanted, Point::SpaceWaker)
+    }
+}
+
+#[inline(always)]
+fn announce(word: &AtomicU32, bit: u32, point: Point) -> u32 {
+    let before = word.fetch_or(bit, Relaxed);
+    fence(point);
+    before | bit
+}
+
+#[inline(always)]
+fn take(word: &AtomicU32, point: Point) -> u32 {
+    fence(point);
+    if word.load(Relaxed) == 0 {
+        return 0;
+    }
+    word.swap(0, Relaxed)
+}

@@ -1,0 +1,113 @@
+//! The words of one direction as they lie in shared memory.
+//!
+//! Three lines of 64 bytes, apart so that the two sides do not steal each other's cache lines: one
+//! that only the writer stores, one that only the reader stores, one for the rare words that both
+//! change. Zeroed memory is a valid direction: on TCP, no segment begun, nobody waiting.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// Stored by the writer alone.
+#[repr(C, align(64))]
+pub struct ProducerLine {
+    /// Offset behind the last byte written.
+    pub tail: AtomicU64,
+    /// Offset at which the present segment of the ring began.
+    pub up_at: AtomicU64,
+    /// How many times the writer has gone up to the ring.
+    pub segment: AtomicU32,
+    reserved: [u32; 11],
+}
+
+/// Stored by the reader alone.
+#[repr(C, align(64))]
+pub struct ConsumerLine {
+    /// Offset of the first byte not yet read.
+    pub head: AtomicU64,
+    /// The segment that the writer may begin: no thread of the reader sleeps in the kernel for TCP.
+    pub ready: AtomicU32,
+    /// The segment that the reader has left behind.
+    pub finished: AtomicU32,
+    reserved: [u32; 12],
+}
+
+/// Changed by both, rarely, and only by read-modify-write.
+#[repr(C, align(64))]
+pub struct WakeLine {
+    /// How the present segment ended; [`OPEN`](crate::OPEN) while it has not.
+    pub end: AtomicU64,
+    /// Ways in which the reader waits for bytes: [`WAIT_SET`](crate::WAIT_SET), [`FUTEX`](crate::FUTEX).
+    pub data_wanted: AtomicU32,
+    /// Ways in which the writer waits for space.
+    pub space_wanted: AtomicU32,
+    reserved: [u32; 12],
+}
+
+/// One direction of a stream: everything but its bytes.
+#[repr(C)]
+#[derive(Default)]
+pub struct Direction {
+    pub producer: ProducerLine,
+    pub consumer: ConsumerLine,
+    pub wake: WakeLine,
+}
+
+impl Direction {
+    pub fn new() -> Direction {
+        Direction::default()
+    }
+}
+
+impl Default for ProducerLine {
+    fn default() -> ProducerLine {
+        ProducerLine {
+            tail: AtomicU64::new(0),
+            up_at: AtomicU64::new(0),
+            segment: AtomicU32::new(0),
+            reserved: [0; 11],
+        }
+    }
+}
+
+impl Default for ConsumerLine {
+    fn default() -> ConsumerLine {
+        ConsumerLine {
+            head: AtomicU64::new(0),
+            ready: AtomicU32::new(0),
+            finished: AtomicU32::new(0),
+            reserved: [0; 12],
+        }
+    }
+}
+
+impl Default for WakeLine {
+    fn default() -> WakeLine {
+        WakeLine {
+            end: AtomicU64::new(0),
+            data_wanted: AtomicU32::new(0),
+            space_wanted: AtomicU32::new(0),
+            reserved: [0; 12],
+        }
+    }
+}
+
+/// Two processes, perhaps of different builds, share these bytes: a change here is a new version.
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<ProducerLine>() == 64 && align_of::<ProducerLine>() == 64);
+    assert!(size_of::<ConsumerLine>() == 64 && align_of::<ConsumerLine>() == 64);
+    assert!(size_of::<WakeLine>() == 64 && align_of::<WakeLine>() == 64);
+    assert!(size_of::<Direction>() == 192 && align_of::<Direction>() == 64);
+    assert!(offset_of!(Direction, producer) == 0);
+    assert!(offset_of!(Direction, consumer) == 64);
+    assert!(offset_of!(Direction, wake) == 128);
+    assert!(offset_of!(ProducerLine, tail) == 0);
+    assert!(offset_of!(ProducerLine, up_at) == 8);
+    assert!(offset_of!(ProducerLine, segment) == 16);
+    assert!(offset_of!(ConsumerLine, head) == 0);
+    assert!(offset_of!(ConsumerLine, ready) == 8);
+    assert!(offset_of!(ConsumerLine, finished) == 12);
+    assert!(offset_of!(WakeLine, end) == 0);
+    assert!(offset_of!(WakeLine, data_wanted) == 8);
+    assert!(offset_of!(WakeLine, space_wanted) == 12);
+};

@@ -1,0 +1,65 @@
+//! Bytes arrive as written, also around the array's end, and no cell is touched by both at once.
+
+use loom::thread;
+
+use super::{explore, read, write, Shared};
+
+/// Three bytes through two cells: the third waits for room, the reader for bytes.
+pub(super) fn through_a_full_ring() {
+    let shared = Shared::new(2);
+    let mut producer = shared.producer();
+    let writer = thread::spawn({
+        let shared = shared.clone();
+        move || {
+            let mut left = &[1, 2, 3][..];
+            while !left.is_empty() {
+                match write(&mut producer, left) {
+                    0 => thread::yield_now(),
+                    count => left = &left[count..],
+                }
+            }
+            drop(shared);
+        }
+    });
+    let mut consumer = shared.consumer();
+    let mut got = Vec::new();
+    while got.len() < 3 {
+        match read(&mut consumer, 2) {
+            none if none.is_empty() => thread::yield_now(),
+            some => got.extend(some),
+        }
+    }
+    writer.join().unwrap();
+    assert_eq!(got, [1, 2, 3]);
+}
+
+/// Staged pieces are seen together or not at all.
+fn staged_pieces() {
+    let shared = Shared::new(2);
+    let mut producer = shared.producer();
+    let writer = thread::spawn({
+        let shared = shared.clone();
+        move || {
+            for piece in [[1], [2]] {
+                super::stage(&mut producer, &piece);
+            }
+            producer.publish();
+            drop(shared);
+        }
+    });
+    let mut consumer = shared.consumer();
+    let seen = consumer.available_fresh().unwrap();
+    assert!(seen == 0 || seen == 2);
+    assert_eq!(read(&mut consumer, seen), [1, 2][..seen]);
+    writer.join().unwrap();
+}
+
+#[test]
+fn bytes_arrive_in_order_through_a_full_ring() {
+    explore(through_a_full_ring);
+}
+
+#[test]
+fn staged_pieces_are_one_publication() {
+    explore(staged_pieces);
+}

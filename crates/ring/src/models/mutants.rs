@@ -1,0 +1,58 @@
+//! Each ordering weakened by itself breaks a model. The match is without a wildcard: an ordering
+//! that is added must get its mutant.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use super::{bytes_in_order, explore, handover_words, no_lost_wakeup, ready_map};
+use crate::sync::{weaken, Point};
+
+macro_rules! mutants {
+    ($($name:ident: $point:ident breaks $model:path;)*) => {
+        fn model_of(point: Point) -> fn() {
+            match point {
+                $(Point::$point => $model,)*
+            }
+        }
+
+        $(
+            #[test]
+            fn $name() {
+                is_caught(Point::$point);
+            }
+        )*
+    };
+}
+
+mutants! {
+    tail_stored_relaxed_is_caught: TailPublish breaks bytes_in_order::through_a_full_ring;
+    tail_loaded_relaxed_is_caught: TailObserve breaks bytes_in_order::through_a_full_ring;
+    head_stored_relaxed_is_caught: HeadPublish breaks bytes_in_order::through_a_full_ring;
+    head_loaded_relaxed_is_caught: HeadObserve breaks bytes_in_order::through_a_full_ring;
+    end_set_relaxed_is_caught: EndSet breaks handover_words::end_shows_the_tail;
+    end_loaded_relaxed_is_caught: EndObserve breaks handover_words::end_shows_the_tail;
+    end_lost_relaxed_is_caught: EndLost breaks handover_words::lost_race_shows_the_tail;
+    segment_stored_relaxed_is_caught: SegmentPublish breaks handover_words::segment_shows_its_start;
+    segment_loaded_relaxed_is_caught: SegmentObserve breaks handover_words::segment_shows_its_start;
+    ready_stored_relaxed_is_caught: ReadyPublish breaks handover_words::ready_shows_finished;
+    ready_loaded_relaxed_is_caught: ReadyObserve breaks handover_words::ready_shows_finished;
+    finished_stored_relaxed_is_caught: FinishedPublish breaks handover_words::finished_frees_the_bytes;
+    finished_loaded_relaxed_is_caught: FinishedObserve breaks handover_words::finished_frees_the_bytes;
+    data_waiter_without_full_fence_is_caught: DataWaiter breaks no_lost_wakeup::for_data;
+    data_waker_without_full_fence_is_caught: DataWaker breaks no_lost_wakeup::for_data;
+    space_waiter_without_full_fence_is_caught: SpaceWaiter breaks no_lost_wakeup::for_space;
+    space_waker_without_full_fence_is_caught: SpaceWaker breaks no_lost_wakeup::for_space;
+    mark_set_relaxed_is_caught: MarkPublish breaks ready_map::marks_carry_what_was_done;
+    mark_taken_relaxed_is_caught: MarkObserve breaks ready_map::marks_carry_what_was_done;
+    summary_set_relaxed_is_caught: SummaryPublish breaks ready_map::summary_leads_to_the_mark;
+    summary_taken_relaxed_is_caught: SummaryObserve breaks ready_map::summary_leads_to_the_mark;
+    sleeper_announced_without_full_fence_is_caught: SleeperAnnounce breaks ready_map::mark_against_sleep;
+    sleeper_taken_without_full_fence_is_caught: SleeperTake breaks ready_map::mark_against_sleep;
+    sleeper_retracted_without_full_fence_is_caught: SleeperRetract breaks ready_map::mark_against_answer;
+}
+
+fn is_caught(point: Point) {
+    weaken(Some(point));
+    let outcome = catch_unwind(AssertUnwindSafe(|| explore(model_of(point))));
+    weaken(None);
+    assert!(outcome.is_err(), "no order of events shows that {point:?} is needed");
+}

@@ -1,0 +1,318 @@
+//! Any sequence of operations on a ring equals the same sequence on a queue.
+// UNSAFETY: hands buffers to the two ends by address.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::rig::{cases, Rig};
+use crate::{Consumer, Corrupt, Producer};
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Write(Index),
+    StageCopy(Index),
+    StageInPlace(Index),
+    Publish,
+    Read(Index),
+    Peek(Index, Index),
+    SkipInPlace(Index),
+    Look,
+    LookFresh,
+    Free,
+    FreeAtLeast(Index),
+    Unread,
+    CopyBack(Index, Index),
+    /// The segment ends where it is and the next begins that many bytes later.
+    GoUpAgain(u32),
+    /// The reader crosses over to the segment that was begun.
+    Cross,
+    /// Another process takes the end over at its last published state.
+    NewProducer,
+    NewConsumer,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    use Operation::*;
+    let index = any::<Index>;
+    prop_oneof![
+        4 => index().prop_map(Write),
+        2 => index().prop_map(StageCopy),
+        2 => index().prop_map(StageInPlace),
+        2 => Just(Publish),
+        4 => index().prop_map(Read),
+        2 => (index(), index()).prop_map(|(skip, len)| Peek(skip, len)),
+        2 => index().prop_map(SkipInPlace),
+        1 => Just(Look),
+        1 => Just(LookFresh),
+        1 => Just(Free),
+        1 => index().prop_map(FreeAtLeast),
+        1 => Just(Unread),
+        2 => (index(), index()).prop_map(|(back, len)| CopyBack(back, len)),
+        1 => (0u32..100_000).prop_map(GoUpAgain),
+        3 => Just(Cross),
+        1 => Just(NewProducer),
+        1 => Just(NewConsumer),
+    ]
+}
+
+/// The byte that a stream carries at an offset; neighbours and laps differ.
+fn byte_at(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+struct World {
+    rig: Rig,
+    producer: Producer,
+    consumer: Consumer,
+    capacity: usize,
+    /// What was published and not read.
+    published: VecDeque<u8>,
+    /// What was copied in and not published.
+    staged: VecDeque<u8>,
+    /// Offset behind the last byte copied in, and where the segment began.
+    tail: u64,
+    began: u64,
+    crossed: bool,
+}
+
+impl World {
+    fn new(capacity: usize, offset: u64) -> World {
+        let rig = Rig::new(capacity as u32);
+        let (mut producer, mut consumer) = (rig.producer(), rig.consumer());
+        producer.start_at(offset);
+        rig.direction().set_up_at(offset);
+        consumer.start_at(offset);
+        World {
+            rig,
+            producer,
+            consumer,
+            capacity,
+            published: VecDeque::new(),
+            staged: VecDeque::new(),
+            tail: offset,
+            began: offset,
+            crossed: true,
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.capacity - self.published.len() - self.staged.len()
+    }
+
+    /// Lengths up to one and a half rings, with the ring's own length among them.
+    fn length(&self, index: Index) -> usize {
+        index.index(self.capacity * 3 / 2 + 1)
+    }
+
+    fn fill(&mut self, count: usize) -> Vec<u8> {
+        let bytes = (0..count as u64).map(|i| byte_at(self.tail + i)).collect();
+        self.tail += count as u64;
+        bytes
+    }
+
+    fn publish_oracle(&mut self) {
+        self.published.append(&mut self.staged);
+    }
+
+    fn perform(&mut self, operation: Operation) -> Result<(), Corrupt> {
+        use Operation::*;
+        match operation {
+            Write(len) => self.copy_in(self.length(len), true)?,
+            StageCopy(len) => self.copy_in(self.length(len), false)?,
+            StageInPlace(len) => self.stage_in_place(len)?,
+            Publish => {
+                self.producer.publish();
+                self.publish_oracle();
+            }
+            Read(_) | Peek(..) | SkipInPlace(_) | Look | LookFresh | NewConsumer
+                if !self.crossed => {}
+            Read(len) => self.read(self.length(len))?,
+            Peek(skip, len) => self.peek(self.length(skip), self.length(len))?,
+            SkipInPlace(n) => self.skip_in_place(n)?,
+            Look => {
+                let seen = self.consumer.available()?;
+                assert!(seen <= self.published.len());
+                assert_eq!(seen == 0, self.published.is_empty());
+            }
+            LookFresh => assert_eq!(self.consumer.available_fresh()?, self.published.len()),
+            Free => {
+                let free = self.producer.free()?;
+                assert!(free <= self.room());
+                assert_eq!(free == 0, self.room() == 0);
+            }
+            FreeAtLeast(wanted) => {
+                let wanted = self.length(wanted);
+                let free = self.producer.free_at_least(wanted)?;
+                assert!(free <= self.room() && free >= wanted.min(self.room()));
+            }
+            Unread => {
+                let unread = self.producer.unread()?;
+                assert_eq!(unread as usize, self.published.len() + self.staged.len());
+            }
+            CopyBack(back, len) => self.copy_back(back, len)?,
+            GoUpAgain(gap) => self.go_up_again(u64::from(gap)),
+            Cross => {
+                if !self.crossed {
+                    self.consumer.start_at(self.began);
+                    self.crossed = true;
+                }
+            }
+            NewProducer => {
+                self.tail -= self.staged.len() as u64;
+                self.staged.clear();
+                self.producer = self.rig.producer();
+            }
+            NewConsumer => self.consumer = self.rig.consumer(),
+        }
+        assert_eq!(self.producer.tail(), self.tail);
+        assert_eq!(
+            self.rig.direction().tail(),
+            self.tail - self.staged.len() as u64,
+            "only publishing shows bytes"
+        );
+        if self.crossed {
+            let unread = self.published.len() + self.staged.len();
+            assert_eq!(self.consumer.head(), self.tail - unread as u64);
+        }
+        assert!(self.rig.guards_are_whole());
+        Ok(())
+    }
+
+    fn copy_in(&mut self, len: usize, publish: bool) -> Result<(), Corrupt> {
+        let start = self.tail;
+        let bytes = self.fill(len);
+        // SAFETY: `bytes` has `len` bytes of its own.
+        let copied = unsafe {
+            match publish {
+                true => self.producer.write(bytes.as_ptr(), len)?,
+                false => self.producer.stage_copy(bytes.as_ptr(), len)?,
+            }
+        };
+        assert_eq!(copied, len.min(self.room()));
+        self.tail = start + copied as u64;
+        self.staged.extend(&bytes[..copied]);
+        if publish && copied != 0 {
+            self.publish_oracle();
+        }
+        Ok(())
+    }
+
+    fn stage_in_place(&mut self, len: Index) -> Result<(), Corrupt> {
+        let (place, room) = self.producer.writable()?;
+        assert!(room <= self.room());
+        assert_eq!(room == 0, self.room() == 0);
+        let len = len.index(room + 1);
+        let bytes = self.fill(len);
+        // SAFETY: `writable` offered at least `len` bytes there.
+        unsafe { place.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        self.producer.stage(len);
+        self.staged.extend(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, len: usize) -> Result<(), Corrupt> {
+        let mut bytes = vec![0; len];
+        // SAFETY: `bytes` has `len` bytes of its own.
+        let count = unsafe { self.consumer.read(bytes.as_mut_ptr(), len)? };
+        assert_eq!(count, len.min(self.published.len()));
+        let expected: Vec<u8> = self.published.drain(..count).collect();
+        assert_eq!(bytes[..count], expected);
+        Ok(())
+    }
+
+    fn peek(&mut self, skip: usize, len: usize) -> Result<(), Corrupt> {
+        let mut bytes = vec![0; len];
+        // SAFETY: `bytes` has `len` bytes of its own.
+        let count = unsafe { self.consumer.peek(skip, bytes.as_mut_ptr(), len)? };
+        assert_eq!(count, len.min(self.published.len().saturating_sub(skip)));
+        let expected: Vec<u8> = self.published.iter().skip(skip).take(count).copied().collect();
+        assert_eq!(bytes[..count], expected);
+        Ok(())
+    }
+
+    fn skip_in_place(&mut self, n: Index) -> Result<(), Corrupt> {
+        let (place, there) = self.consumer.readable()?;
+        assert!(there <= self.published.len());
+        assert_eq!(there == 0, self.published.is_empty());
+        let n = n.index(there + 1);
+        for i in 0..n {
+            // SAFETY: `readable` offered more than `i` bytes there.
+            let byte = unsafe { place.add(i).read() };
+            assert_eq!(Some(byte), self.published.pop_front());
+        }
+        self.consumer.skip(n);
+        Ok(())
+    }
+
+    fn copy_back(&mut self, back: Index, len: Index) -> Result<(), Corrupt> {
+        let back = back.index(self.published.len() + self.staged.len() + 1);
+        let len = len.index(back + 1);
+        let from = self.tail - back as u64;
+        let mut bytes = vec![0; len];
+        // SAFETY: `bytes` has `len` bytes of its own.
+        unsafe { self.producer.copy_back(from, bytes.as_mut_ptr(), len)? };
+        assert!((from..).zip(&bytes).all(|(offset, &byte)| byte == byte_at(offset)));
+        Ok(())
+    }
+
+    fn go_up_again(&mut self, gap: u64) {
+        self.tail += gap;
+        self.began = self.tail;
+        self.published.clear();
+        self.staged.clear();
+        self.producer.start_at(self.tail);
+        self.rig.direction().set_up_at(self.tail);
+        self.crossed = false;
+    }
+}
+
+/// Offsets from the first byte to the last that an end word can hold, and around laps.
+fn offset() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        0..1u64 << 61,
+        (1u64 << 61) - 4096..1 << 61,
+        (0u64..1 << 40).prop_map(|lap| (lap << 16) - lap.min(7)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(500, 6))]
+
+    #[test]
+    fn any_sequence_of_operations_equals_a_queue(
+        log in 0u32..9,
+        offset in offset(),
+        operations in prop::collection::vec(operation(), 0..if cfg!(miri) { 25 } else { 300 }),
+    ) {
+        let mut world = World::new(1 << log, offset);
+        for operation in operations {
+            world.perform(operation).expect("honest indices are believed");
+        }
+    }
+}
+
+#[test]
+fn a_copy_back_of_bytes_that_the_ring_does_not_hold_is_refused() {
+    let world = World::new(16, 1000);
+    let mut byte = 0u8;
+    for (from, len) in [(999, 0), (1000, 1), (1001, 0), (984, 1), (u64::MAX, 1)] {
+        // SAFETY: a refused copy writes nothing.
+        let copied = unsafe { world.producer.copy_back(from, &mut byte, len) };
+        assert_eq!(copied, Err(Corrupt), "{len} bytes from {from}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_not_crossed_over_does_not_hold_room() {
+    let mut world = World::new(16, 0);
+    world.copy_in(10, true).unwrap();
+    world.go_up_again(5);
+    assert_eq!(world.producer.free(), Ok(16));
+    world.copy_in(16, true).unwrap();
+    assert_eq!(world.producer.unread(), Ok(16));
+    assert_eq!(world.producer.free(), Ok(0));
+}

@@ -1,0 +1,197 @@
+//! The writing end: find room, copy in, publish.
+//!
+//! One producer a direction at a time, in one process, under the stream's send lock. It keeps its
+//! own tail and the head it saw last, so that a write which fits into known room reads nothing that
+//! the peer stores. Bytes that are staged are the producer's own until they are published.
+// UNSAFETY: holds the mapping's addresses and copies from the program's memory.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use crate::bytes::{Byte, Bytes};
+use crate::layout::Direction;
+use crate::sync::{acquire, release, Point, Relaxed};
+use crate::Corrupt;
+
+pub struct Producer {
+    direction: NonNull<Direction>,
+    bytes: Bytes,
+    /// Behind the last byte copied in; the shared tail is this once published.
+    tail: u64,
+    /// The highest head seen so far, at least `floor`; bytes before it may be overwritten.
+    cached_head: u64,
+    /// Where the segment began: until the reader has crossed over, its head is from before.
+    floor: u64,
+}
+
+// SAFETY: the addresses are of a shared mapping, valid on every thread, and the one owner of a
+// `Producer` is the only writer wherever it runs.
+unsafe impl Send for Producer {}
+
+impl Producer {
+    /// Takes up writing at the last published tail.
+    ///
+    /// # Safety
+    /// `direction` and `data..data + capacity` stay mapped and writable while the result is used;
+    /// `capacity` is a power of two; the direction has no other producer at the same time.
+    pub unsafe fn attach(
+        direction: NonNull<Direction>,
+        data: NonNull<Byte>,
+        capacity: u32,
+    ) -> Producer {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { Bytes::new(data, capacity) };
+        // SAFETY: the caller's promise; only atomics are reached through the reference.
+        let line = &unsafe { direction.as_ref() }.producer;
+        let tail = line.tail.load(Relaxed);
+        let floor = line.up_at.load(Relaxed).min(tail);
+        Producer { direction, bytes, tail, cached_head: floor, floor }
+    }
+
+    #[inline(always)]
+    pub fn direction(&self) -> &Direction {
+        // SAFETY: mapped for as long as `self` is used (`attach`), and nothing but atomics.
+        unsafe { self.direction.as_ref() }
+    }
+
+    /// Begins a segment: the ring is empty and the next byte is number `offset`. The reader is done
+    /// with the segment before (`finished`), and learns of this one by `set_segment` afterwards.
+    pub fn start_at(&mut self, offset: u64) {
+        self.tail = offset;
+        self.floor = offset;
+        self.cached_head = offset;
+        self.publish();
+    }
+
+    /// Offset behind the last byte copied in, published or not.
+    #[inline(always)]
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity() as usize
+    }
+
+    /// How many bytes the reader has not taken yet, as of now.
+    pub fn unread(&mut self) -> Result<u64, Corrupt> {
+        self.refresh()?;
+        Ok(self.tail.wrapping_sub(self.cached_head))
+    }
+
+    /// Room for new bytes. Asks for the reader's head only when none is known.
+    #[inline]
+    pub fn free(&mut self) -> Result<usize, Corrupt> {
+        self.free_at_least(1)
+    }
+
+    /// Room for new bytes. Asks for the reader's head only when less than `wanted` is known.
+    #[inline]
+    pub fn free_at_least(&mut self, wanted: usize) -> Result<usize, Corrupt> {
+        let known = self.known_free();
+        if known >= wanted.min(self.capacity()) {
+            return Ok(known);
+        }
+        self.refresh()?;
+        Ok(self.known_free())
+    }
+
+    /// Copies in what fits of `len` bytes, publishes it, and says how much; 0 is a full ring.
+    ///
+    /// # Safety
+    /// `src..src + len` is readable and no part of the ring.
+    #[inline]
+    pub unsafe fn write(&mut self, src: *const u8, len: usize) -> Result<usize, Corrupt> {
+        // SAFETY: the caller's promise.
+        let copied = unsafe { self.stage_copy(src, len) }?;
+        if copied != 0 {
+            self.publish();
+        }
+        Ok(copied)
+    }
+
+    /// As [`write`](Self::write) without publishing: several pieces become one publication.
+    ///
+    /// # Safety
+    /// As for [`write`](Self::write).
+    #[inline]
+    pub unsafe fn stage_copy(&mut self, src: *const u8, len: usize) -> Result<usize, Corrupt> {
+        let count = self.free_at_least(len)?.min(len);
+        // SAFETY: `count` is at most `len` and at most the free room, hence the capacity.
+        unsafe { self.bytes.copy_in(self.tail, src, count) };
+        self.tail = self.tail.wrapping_add(count as u64);
+        Ok(count)
+    }
+
+    /// The free part that lies in one piece behind the tail, for a system call to write into; then
+    /// [`stage`](Self::stage) what it wrote.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn writable(&mut self) -> Result<(NonNull<u8>, usize), Corrupt> {
+        let free = self.free()?;
+        Ok(self.bytes.piece(self.tail, free))
+    }
+
+    /// Counts `n` bytes that were put where [`writable`](Self::writable) said. More than there is
+    /// room for counts as all of it.
+    #[inline]
+    pub fn stage(&mut self, n: usize) {
+        let free = self.known_free();
+        debug_assert!(n <= free, "staged more than there is room for");
+        self.tail = self.tail.wrapping_add(n.min(free) as u64);
+    }
+
+    /// Shows the reader everything staged.
+    #[inline(always)]
+    pub fn publish(&mut self) {
+        // SYNC tail -> Consumer::refresh: every byte before `tail` is written.
+        self.direction().producer.tail.store(self.tail, release(Point::TailPublish));
+    }
+
+    /// Copies bytes `from..from + len`, written before, back out of the ring, to send them by
+    /// another carrier. `from` is at or after the reader's head; `Corrupt` if it is known not to be,
+    /// or if that much was not written.
+    ///
+    /// # Safety
+    /// `dst..dst + len` is writable and no part of the ring.
+    pub unsafe fn copy_back(&self, from: u64, dst: *mut u8, len: usize) -> Result<(), Corrupt> {
+        let behind = self.tail.wrapping_sub(from);
+        if behind > self.bytes.capacity() || len as u64 > behind || from < self.cached_head {
+            return Err(Corrupt);
+        }
+        // SAFETY: `len` is at most `behind`, which is at most the capacity.
+        unsafe { self.bytes.copy_out(from, dst, len) };
+        Ok(())
+    }
+
+    /// After publishing: the ways in which the reader must be woken, 0 if it is awake.
+    #[inline(always)]
+    pub fn take_data_waiters(&self) -> u32 {
+        self.direction().wake.take_data_waiters()
+    }
+
+    /// Announces a sleep for space; the caller looks again before it sleeps. Returns the wake word.
+    #[inline]
+    pub fn want_space(&self, bit: u32) -> u32 {
+        self.direction().wake.want_space(bit)
+    }
+
+    #[inline(always)]
+    fn known_free(&self) -> usize {
+        let used = self.tail.wrapping_sub(self.cached_head);
+        self.bytes.capacity().saturating_sub(used) as usize
+    }
+
+    /// Looks at the reader's head and believes it only if it makes sense.
+    #[inline]
+    fn refresh(&mut self) -> Result<(), Corrupt> {
+        // SYNC head -> Consumer::release_to: every byte before `head` has been copied out.
+        let head = self.direction().consumer.head.load(acquire(Point::HeadObserve));
+        let head = head.max(self.floor);
+        if head < self.cached_head || self.tail.wrapping_sub(head) > self.bytes.capacity() {
+            return Err(Corrupt);
+        }
+        self.cached_head = head;
+        Ok(())
+    }
+}

@@ -1,0 +1,534 @@
+//! Putting a stream in a slot of a link, taking it back to TCP, and taking it out.
+//!
+//! Lock order: `recv`, then `send`, then a wait set's own lock. Nobody sleeps holding any of them.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+use shunt_link::{Link, VACANT};
+use shunt_os::{handles, park, tcp};
+use shunt_pairing::message::{Kind, Message};
+use shunt_ring::{Consumer, Corrupt, Producer, FUTEX, WAIT_SET};
+use shunt_stats::{Carrier, Reason};
+use shunt_stream::{ReaderDied, StopOutcome, Violation, WriterOn};
+
+use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
+use crate::service::{self, Request};
+use crate::words::SlotWords;
+use crate::wait::epoll::Managed;
+use crate::{inherit, search, wait};
+
+/// Something a peer wrote that cannot be.
+#[derive(Debug)]
+pub struct Broken;
+
+impl From<Violation> for Broken {
+    fn from(_: Violation) -> Broken {
+        Broken
+    }
+}
+
+impl From<Corrupt> for Broken {
+    fn from(_: Corrupt) -> Broken {
+        Broken
+    }
+}
+
+/// The words of the direction that this end writes.
+pub fn outgoing(link: &Link, slot: u32) -> SlotWords {
+    // SAFETY: a link's memory stays mapped while a stream stands in it.
+    unsafe { SlotWords::new(link.memory.direction(slot, link.side)) }
+}
+
+/// The words of the direction that this end reads.
+pub fn incoming(link: &Link, slot: u32) -> SlotWords {
+    // SAFETY: as in `outgoing`.
+    unsafe { SlotWords::new(link.memory.direction(slot, link.side.other())) }
+}
+
+/// Puts a plain stream in `slot`. False if it is not to be had any more.
+pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bool {
+    let socket = pool::get(index);
+    {
+        let mut recv = socket.recv.lock();
+        let mut send = socket.send.lock();
+        let fits = socket.mode() == Mode::Plain
+            && socket.generation.load(Relaxed) == generation
+            && !socket.pinned.load(Relaxed)
+            && inherit::is_sole_holder(socket);
+        if !fits {
+            return false;
+        }
+        let (memory, side) = (&link.memory, link.side);
+        let bytes = memory.ring_bytes();
+        let (ours, theirs) = (memory.direction(slot, side), memory.direction(slot, side.other()));
+        // SAFETY: the slot's memory stays mapped while the stream stands in it, its size is a
+        // power of two, and this is the only producer of the direction.
+        let producer = unsafe { Producer::attach(ours, memory.data(slot, side), bytes) };
+        // SAFETY: as above, the only consumer.
+        let consumer = unsafe { Consumer::attach(theirs, memory.data(slot, side.other()), bytes) };
+        *recv = RecvSide::fresh(consumer);
+        *send = SendSide::fresh(producer);
+        socket.slot.store(slot, Relaxed);
+        socket.link.store((&raw const *link).cast_mut(), Release);
+        socket.stage.store(stage::SETTLED, Relaxed);
+        socket.unmanaged.store(true, Relaxed);
+        link.set_stream(slot, index);
+        if let Some(entry) = socket.entry() {
+            entry.peer_is_shunt();
+        }
+        socket.set_mode(Mode::Attached);
+    }
+    search::stop_waiting(socket);
+    if let Some(service) = service::running() {
+        service.watch_companion(index, socket);
+    }
+    try_agree(index, socket);
+    true
+}
+
+/// Tells the writer that it may go up, once no thread sleeps natively for the stream and its
+/// epoll registrations are ours.
+pub fn try_agree(index: u32, socket: &'static Socket) {
+    if socket.unmanaged.load(Acquire) {
+        match wait::epoll::manage_all(index, socket) {
+            Managed::All => socket.unmanaged.store(false, Release),
+            Managed::Later => return,
+            Managed::Never => return leave(index, socket, Reason::NestedEpoll),
+        }
+    }
+    let mut recv = socket.recv.lock();
+    if socket.mode() == Mode::Attached {
+        let _ = agree_locked(socket, &mut recv);
+    }
+}
+
+/// As [`try_agree`], for who holds the lock. False: still native.
+pub fn agree_locked(socket: &Socket, recv: &mut RecvSide) -> Result<bool, Broken> {
+    let Some(link) = socket.link() else { return Ok(false) };
+    if socket.unmanaged.load(Acquire) && !socket.pinned.load(Relaxed) {
+        return Ok(false);
+    }
+    if !recv.offset_known {
+        if socket.native_recv.load(SeqCst) != 0 {
+            return Ok(false);
+        }
+        match tcp::bytes_read(socket.fd.load(Relaxed)) {
+            Ok(offset) => recv.offset = offset,
+            Err(_) => return Ok(false),
+        }
+        recv.offset_known = true;
+    }
+    if !socket.pinned.load(Relaxed) && link.is_alive() {
+        let words = incoming(link, socket.slot.load(Relaxed));
+        recv.reader.agree(&words)?;
+    }
+    Ok(true)
+}
+
+/// Wakes the peer's reader after something was published for it.
+#[inline]
+pub fn wake_reader(link: &Link, slot: u32, producer: &Producer) {
+    let bits = producer.take_data_waiters();
+    if bits != 0 {
+        wake(link, slot, bits, &producer.direction().wake.data_wanted);
+    }
+}
+
+/// Wakes the peer's writer after space or a decision was published for it.
+#[inline]
+pub fn wake_writer(link: &Link, slot: u32, consumer: &Consumer) {
+    let bits = consumer.take_space_waiters();
+    if bits != 0 {
+        wake(link, slot, bits, &consumer.direction().wake.space_wanted);
+    }
+}
+
+#[cold]
+fn wake(link: &Link, slot: u32, bits: u32, word: &AtomicU32) {
+    if bits & FUTEX != 0 {
+        park::wake_all(word);
+    }
+    if bits & WAIT_SET != 0 {
+        link.notify(slot);
+    }
+}
+
+/// Wakes everybody of this process who waits for the stream.
+pub fn wake_own(index: u32, socket: &'static Socket) {
+    if let Some(link) = socket.link() {
+        let slot = socket.slot.load(Relaxed);
+        for writer in [link.side, link.side.other()] {
+            // SAFETY: mapped while the stream stands in the slot, and only atomics are touched.
+            let direction = unsafe { link.memory.direction(slot, writer).as_ref() };
+            let ours = if writer == link.side {
+                &direction.wake.space_wanted
+            } else {
+                &direction.wake.data_wanted
+            };
+            ours.fetch_and(!FUTEX, SeqCst);
+            park::wake_all(ours);
+        }
+        wait::epoll::stir(index, socket);
+        link.wake_own();
+    }
+}
+
+/// Accounts for the end of a ring segment of the outgoing direction.
+fn left_ring(send: &mut SendSide, tail: u64) {
+    let until = match send.writer.on() {
+        WriterOn::Resend { from, .. } => from,
+        _ => tail,
+    };
+    send.ring_only += until.saturating_sub(send.up_at);
+    send.since_down = 0;
+}
+
+/// Where the next byte goes; notices a reader that left.
+#[inline]
+pub fn observe_writer(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, Broken> {
+    let on = send.writer.on();
+    if on != WriterOn::Ring {
+        return Ok(on);
+    }
+    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return Err(Broken) };
+    let tail = producer.tail();
+    let now = send.writer.observe(&outgoing(link, socket.slot.load(Relaxed)), tail)?;
+    if now != WriterOn::Ring {
+        left_ring(send, tail);
+        note_tx_on_tcp(socket);
+    }
+    Ok(now)
+}
+
+/// The outgoing direction goes to TCP; the reader is woken to see it.
+pub fn go_down(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, Broken> {
+    if send.writer.on() != WriterOn::Ring {
+        return Ok(send.writer.on());
+    }
+    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return Err(Broken) };
+    let (slot, tail) = (socket.slot.load(Relaxed), producer.tail());
+    let on = send.writer.go_down(&outgoing(link, slot), tail)?;
+    wake_reader(link, slot, producer);
+    left_ring(send, tail);
+    note_tx_on_tcp(socket);
+    Ok(on)
+}
+
+fn note_tx_on_tcp(socket: &Socket) {
+    if let Some(entry) = socket.entry() {
+        entry.set_carrier_tx(Carrier::Tcp);
+    }
+}
+
+/// TCP to ring, if the reader has agreed and no thread is inside a native send.
+pub fn try_go_up(socket: &Socket, send: &mut SendSide) -> bool {
+    let Some(link) = socket.link() else { return false };
+    let slot = socket.slot.load(Relaxed);
+    let words = outgoing(link, slot);
+    let may = send.writer.may_go_up(&words)
+        && !send.shut
+        && !socket.pinned.load(Relaxed)
+        && link.is_alive()
+        && socket.native_send.load(SeqCst) == 0;
+    if !may {
+        return false;
+    }
+    let fd = socket.fd.load(Relaxed);
+    let Ok(written) = tcp::bytes_written(fd, socket.connector.load(Relaxed)) else { return false };
+    let offset = written + send.ring_only;
+    let Some(producer) = &mut send.producer else { return false };
+    producer.start_at(offset);
+    if !send.writer.go_up(&words, offset) {
+        return false;
+    }
+    send.up_at = offset;
+    if let Some(entry) = socket.entry() {
+        entry.upgraded();
+        entry.set_carrier_tx(Carrier::Shm);
+    }
+    true
+}
+
+/// Sends ring bytes again by TCP as far as the kernel takes them; true when all are sent.
+pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
+    let Some(link) = socket.link() else { return Err(Broken) };
+    let words = outgoing(link, socket.slot.load(Relaxed));
+    let fd = socket.fd.load(Relaxed);
+    let mut buffer = [0u8; 16 * 1024];
+    while let WriterOn::Resend { from, to } = send.writer.on() {
+        let dead = handles::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+        let length = (to - from).min(buffer.len() as u64) as usize;
+        let Some(producer) = &send.producer else { return Err(Broken) };
+        // SAFETY: the buffer is writable for `length`.
+        unsafe { producer.copy_back(from, buffer.as_mut_ptr(), length)? };
+        // SAFETY: `length` bytes were just written there.
+        let sent = unsafe { if dead { Ok(length) } else { handles::send_now(fd, buffer.as_ptr(), length) } };
+        match sent {
+            Ok(count) => send.writer.resent(&words, from + count as u64)?,
+            Err(error) if error.0 == libc::EAGAIN => return Ok(false),
+            Err(error) if error.0 == libc::EINTR => continue,
+            // Nobody is there to read them; the kernel has the answer for whoever asks.
+            Err(_) => send.writer.resent(&words, to)?,
+        };
+    }
+    Ok(true)
+}
+
+/// Does the writer's share after the reader left or a process died; continues in the service
+/// thread while the kernel's buffer is full.
+pub fn flush(index: u32, socket: &'static Socket) {
+    let mut broken = false;
+    {
+        let mut send = socket.send.lock();
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        match observe_writer(socket, &mut send).and_then(|_| resend(socket, &mut send)) {
+            Ok(true) => {
+                if core::mem::take(&mut send.fin_pending) {
+                    handles::shut_writing(socket.fd.load(Relaxed));
+                }
+            }
+            Ok(false) => {
+                if let Some(service) = service::running() {
+                    service.await_space(index, socket);
+                }
+                return;
+            }
+            Err(Broken) => broken = true,
+        }
+    }
+    if broken {
+        break_stream(index, socket);
+    }
+    wake_own(index, socket);
+}
+
+/// Takes the stream back to TCP for good: somebody whom we cannot follow is about to use it.
+/// Nothing waits for the peer; what it must send again comes by TCP, in order.
+pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
+    socket.pinned.store(true, SeqCst);
+    search::stop_waiting(socket);
+    match socket.mode() {
+        Mode::Plain => {
+            socket.stage.store(stage::SETTLED, Relaxed);
+            if let Some(entry) = socket.entry() {
+                entry.set_reason(reason);
+            }
+            return;
+        }
+        Mode::Attached => {}
+        _ => return,
+    }
+    let done = (|| -> Result<bool, Broken> {
+        let mut recv = socket.recv.lock();
+        let mut send = socket.send.lock();
+        if socket.mode() != Mode::Attached {
+            return Ok(true);
+        }
+        let was_up = on_ring(&recv, &send);
+        go_down(socket, &mut send)?;
+        let sent = resend(socket, &mut send)?;
+        stop_reading(socket, &mut recv)?;
+        if let (true, Some(entry)) = (was_up, socket.entry()) {
+            entry.reverted();
+            entry.set_reason(reason);
+            entry.set_carrier_rx(Carrier::Tcp);
+        }
+        Ok(sent)
+    })();
+    match done {
+        Ok(true) => {}
+        Ok(false) => {
+            if let Some(service) = service::running() {
+                service.ask(Request::Flush { index, generation: socket.generation.load(Relaxed) });
+            }
+        }
+        Err(Broken) => break_stream(index, socket),
+    }
+}
+
+fn on_ring(recv: &RecvSide, send: &SendSide) -> bool {
+    send.writer.on() != WriterOn::Tcp || recv.reader.on() != shunt_stream::ReaderOn::Tcp
+}
+
+fn stop_reading(socket: &Socket, recv: &mut RecvSide) -> Result<StopOutcome, Broken> {
+    let (Some(link), Some(consumer)) = (socket.link(), &recv.consumer) else { return Err(Broken) };
+    if !recv.offset_known {
+        return Ok(StopOutcome::Tcp);
+    }
+    let slot = socket.slot.load(Relaxed);
+    let outcome = recv.reader.stop(&incoming(link, slot), recv.offset)?;
+    if outcome == StopOutcome::Asked {
+        wake_writer(link, slot, consumer);
+        tell(link, Kind::Stopped, slot);
+    }
+    Ok(outcome)
+}
+
+/// Sends a message to the peer's service thread; by ours if the channel is full.
+pub fn tell(link: &'static Link, kind: Kind, slot: u32) {
+    if !link.is_alive() {
+        return;
+    }
+    let message = Message::of(kind, slot);
+    let sent = handles::send_message(link.control, &message.encode(), &[]);
+    if sent.is_err_and(|error| error.0 == libc::EAGAIN) {
+        if let Some(service) = service::running() {
+            service.ask(Request::Tell { link, message });
+        }
+    }
+}
+
+/// The peer broke the rules, or bytes are lost beyond repair: the stream ends in a reset.
+#[cold]
+pub fn break_stream(index: u32, socket: &'static Socket) {
+    {
+        let mut recv = socket.recv.lock();
+        let _send = socket.send.lock();
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        recv.reset_pending = true;
+        socket.pinned.store(true, SeqCst);
+        handles::shut_both(socket.fd.load(Relaxed));
+        if let Some(entry) = socket.entry() {
+            entry.set_reason(Reason::CorruptPeer);
+        }
+        socket.set_mode(Mode::Left);
+    }
+    wait::epoll::release_all(index, socket);
+    wake_own(index, socket);
+}
+
+/// The peer's process is gone (or became another program): finish both directions alone.
+pub fn peer_died(index: u32, socket: &'static Socket) {
+    let mut unsent = false;
+    let done = (|| -> Result<(), Broken> {
+        let mut recv = socket.recv.lock();
+        let mut send = socket.send.lock();
+        let Some(link) = socket.link() else { return Ok(()) };
+        if socket.mode() != Mode::Attached {
+            return Ok(());
+        }
+        let slot = socket.slot.load(Relaxed);
+        let tail = send.producer.as_ref().map_or(0, Producer::tail);
+        let was_ring = send.writer.on() == WriterOn::Ring;
+        match send.writer.reader_died(&outgoing(link, slot), tail)? {
+            ReaderDied::On(on) => {
+                if was_ring && on != WriterOn::Ring {
+                    left_ring(&mut send, tail);
+                    note_tx_on_tcp(socket);
+                }
+                unsent = matches!(on, WriterOn::Resend { .. });
+            }
+            ReaderDied::Lost { .. } => return Err(Broken),
+        }
+        if unsent && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
+            // The kernel saw an empty receive queue and sent a FIN; the bytes lay in the ring.
+            recv.reset_pending = true;
+        }
+        let offset = recv.offset;
+        if recv.offset_known {
+            recv.reader.writer_died(&incoming(link, slot), offset)?;
+            restart_consumer(&mut recv);
+        }
+        if unsent {
+            unsent = !resend(socket, &mut send)?;
+        }
+        if let Some(entry) = socket.entry() {
+            entry.set_reason(Reason::PeerDied);
+        }
+        Ok(())
+    })();
+    match done {
+        Err(Broken) => return break_stream(index, socket),
+        Ok(()) if unsent => {
+            if let Some(service) = service::running() {
+                service.await_space(index, socket);
+            }
+        }
+        Ok(()) => {}
+    }
+    socket.companion_stirred.store(true, Release);
+    wake_own(index, socket);
+}
+
+/// After the reader came to the ring: the consumer starts where the stream is.
+pub fn restart_consumer(recv: &mut RecvSide) {
+    let offset = recv.offset;
+    if recv.reader.on() == shunt_stream::ReaderOn::Ring {
+        if let Some(consumer) = &mut recv.consumer {
+            if consumer.head() != offset {
+                consumer.start_at(offset);
+            }
+        }
+    }
+}
+
+/// What closing the last descriptor leaves to be done to the companion.
+pub struct Farewell {
+    /// TCP would answer with a reset, because bytes were left unread.
+    pub reset: bool,
+}
+
+/// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
+/// process holds it.
+pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
+    let mut farewell = Farewell { reset: false };
+    wait::epoll::forget_all(index, socket);
+    let mut recv = socket.recv.lock();
+    let mut send = socket.send.lock();
+    let attached = socket.mode() == Mode::Attached;
+    let link = socket.link();
+    if let (true, Some(link)) = (attached, link) {
+        let slot = socket.slot.load(Relaxed);
+        let words = incoming(link, slot);
+        let _ = go_down(socket, &mut send);
+        let flushed = resend(socket, &mut send).unwrap_or(true);
+        if !flushed {
+            service::resend_after_close(index, socket, &mut send);
+        }
+        let offset = recv.offset;
+        if recv.offset_known {
+            let asked = if alone {
+                recv.reader.close(&words, offset).map(|o| {
+                    farewell.reset = o.unread;
+                    o.asked
+                })
+            } else {
+                recv.reader.stop(&words, offset).map(|o| o == StopOutcome::Asked)
+            };
+            if asked.unwrap_or(false) {
+                if let Some(consumer) = &recv.consumer {
+                    wake_writer(link, slot, consumer);
+                }
+                tell(link, Kind::Stopped, slot);
+            }
+        }
+    }
+    socket.set_mode(Mode::Free);
+    if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
+        let slot = socket.slot.swap(VACANT, Relaxed);
+        link.set_stream(slot, VACANT);
+        service::released(link, slot);
+    }
+    socket.link.store(null_mut(), Relaxed);
+    recv.consumer = None;
+    send.producer = None;
+    farewell
+}
+
+/// After [`leave`]: gives the stream's epoll registrations back to the kernel, once nothing of
+/// it is on a ring.
+pub fn return_to_kernel(index: u32, socket: &'static Socket) {
+    let settled = {
+        let recv = socket.recv.lock();
+        let send = socket.send.lock();
+        socket.mode() == Mode::Attached && !on_ring(&recv, &send)
+    };
+    if settled {
+        wait::epoll::release_all(index, socket);
+    }
+}

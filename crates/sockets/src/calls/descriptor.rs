@@ -1,0 +1,272 @@
+//! socket numbers come and go: open, close, dup, fcntl, ioctl.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::sync::atomic::Ordering::*;
+
+use shunt_os::{handles, real};
+use shunt_ring::Consumer;
+use shunt_stats::Reason;
+use shunt_stream::ReaderOn;
+
+use crate::pool::{self, Mode, Socket};
+use crate::table::{self, Entry};
+use crate::wait::epoll;
+use crate::{attach, inherit, process, search, Outcome};
+
+/// What `fd` is, asking the kernel if nobody has yet. Only for calls that a socket is likely to
+/// get; others treat an unknown descriptor as foreign.
+pub fn classify(fd: i32) -> Entry {
+    match table::get(fd) {
+        Entry::Unknown if process::enabled() => {
+            let stream = handles::option_int(fd, libc::SOL_SOCKET, libc::SO_TYPE)
+                .is_ok_and(|kind| kind == libc::SOCK_STREAM);
+            let tcp = stream
+                && handles::option_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)
+                    .is_ok_and(|protocol| protocol == libc::IPPROTO_TCP);
+            if tcp {
+                opened(fd, handles::is_nonblocking(fd), false)
+            } else {
+                table::set(fd, Entry::Foreign);
+                Entry::Foreign
+            }
+        }
+        entry => entry,
+    }
+}
+
+/// A new TCP socket has this number.
+pub fn opened(fd: i32, nonblocking: bool, connector: bool) -> Entry {
+    forget(fd);
+    let entry = match pool::take(fd, nonblocking, connector) {
+        Some(index) => Entry::Socket(index),
+        None => Entry::Foreign,
+    };
+    table::set(fd, entry);
+    entry
+}
+
+/// A number was given to something else behind our back: drop what we thought it was.
+pub fn forget(fd: i32) {
+    match table::set(fd, Entry::Unknown) {
+        Entry::Socket(index) => {
+            release(index, fd);
+        }
+        Entry::Set(index) => epoll::closed(index),
+        _ => {}
+    }
+}
+
+/// One descriptor of the socket is gone, or is about to be. Returns what must be done to the
+/// connection before the kernel closes it.
+fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
+    let socket = pool::get(index);
+    if socket.descriptors.fetch_sub(1, AcqRel) > 1 {
+        let mut aliases = socket.aliases.lock();
+        aliases.retain(|alias| *alias != fd);
+        if socket.fd.load(Relaxed) == fd {
+            if let Some(other) = aliases.first() {
+                socket.fd.store(*other, Relaxed);
+            }
+        }
+        return None;
+    }
+    let alone = inherit::is_sole_holder(socket);
+    search::stop_waiting(socket);
+    if socket.mode() == Mode::Inherited {
+        socket.slot.store(shunt_link::VACANT, Relaxed);
+    }
+    let farewell = attach::detach(index, socket, alone);
+    if !alone {
+        inherit::announce_on_tcp(socket);
+    }
+    inherit::let_go(socket);
+    socket.aliases.lock().clear();
+    socket.close_entry();
+    socket.generation.fetch_add(1, Relaxed);
+    pool::give_back(index);
+    Some(farewell)
+}
+
+/// Before the kernel closes `fd`.
+fn before_close(fd: i32) {
+    match table::get(fd) {
+        Entry::Socket(index) => {
+            table::set(fd, Entry::Unknown);
+            let farewell = release(index, fd);
+            if farewell.is_some_and(|farewell| farewell.reset) {
+                handles::close_will_reset(fd);
+            }
+        }
+        Entry::Set(index) => {
+            table::set(fd, Entry::Unknown);
+            epoll::closed(index);
+        }
+        Entry::Foreign => {
+            table::set(fd, Entry::Unknown);
+        }
+        Entry::Unknown => {}
+    }
+}
+
+/// `close`.
+pub fn close(fd: c_int) -> Outcome {
+    match table::get(fd) {
+        Entry::Unknown => Outcome::PassThrough,
+        _ if process::in_vfork_child() => Outcome::PassThrough,
+        _ => {
+            before_close(fd);
+            Outcome::PassThrough
+        }
+    }
+}
+
+/// `close_range` and `closefrom`.
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
+    const CLOEXEC: c_int = 4;
+    if flags & CLOEXEC != 0 || process::in_vfork_child() {
+        return Outcome::PassThrough;
+    }
+    table::each(first, last, |fd, _| before_close(fd));
+    Outcome::PassThrough
+}
+
+/// A FILE is made on the descriptor: stdio reads and writes behind our back.
+pub fn fdopen(fd: c_int) {
+    if let Entry::Socket(index) = classify(fd) {
+        touch_or_leave(index, Reason::Fdopen);
+    }
+}
+
+/// A FILE is closed, and its descriptor with it.
+pub fn fclose(fd: c_int) {
+    if fd >= 0 && !process::in_vfork_child() {
+        before_close(fd);
+    }
+}
+
+fn touch_or_leave(index: u32, reason: Reason) {
+    let socket = pool::get(index);
+    match socket.mode() {
+        Mode::Inherited => inherit::touch(index),
+        _ => attach::leave(index, socket, reason),
+    }
+}
+
+/// After `dup` and fcntl(F_DUPFD): `to` names what `from` names.
+pub fn duplicated(from: c_int, to: c_int) {
+    if to < 0 || process::in_vfork_child() {
+        return;
+    }
+    forget(to);
+    match table::get(from) {
+        Entry::Socket(index) => {
+            let socket = pool::get(index);
+            socket.descriptors.fetch_add(1, AcqRel);
+            let mut aliases = socket.aliases.lock();
+            let first = socket.fd.load(Relaxed);
+            if !aliases.contains(&first) {
+                aliases.push(first);
+            }
+            aliases.push(to);
+            drop(aliases);
+            table::set(to, Entry::Socket(index));
+        }
+        Entry::Set(index) => epoll::duplicated(index, to),
+        entry => {
+            table::set(to, entry);
+        }
+    }
+}
+
+/// `dup2` and `dup3`: the number may have been in use.
+pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -> Outcome {
+    if from == to || process::in_vfork_child() {
+        return Outcome::PassThrough;
+    }
+    let strange = table::get(to) == Entry::Unknown && table::get(from) == Entry::Unknown;
+    // The kernel closes the old one without a word; a bad `from` leaves it alone.
+    if strange || !handles::is_open(from) {
+        return Outcome::PassThrough;
+    }
+    before_close(to);
+    let result = genuine();
+    if result >= 0 {
+        duplicated(from, result);
+    }
+    Outcome::Genuine(result as isize)
+}
+
+/// `fcntl`, after the genuine call.
+pub fn after_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
+    if result < 0 {
+        return;
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
+        libc::F_SETFL => {
+            if let Entry::Socket(index) = table::get(fd) {
+                let flags = argument as usize as c_int;
+                let socket = pool::get(index);
+                socket.nonblocking.store(flags & libc::O_NONBLOCK != 0, Relaxed);
+                if flags & libc::O_ASYNC != 0 {
+                    touch_or_leave(index, Reason::UnsupportedOption);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `ioctl` that concerns the bytes of a stream.
+///
+/// # Safety
+/// `argument` is what the request asks for.
+pub unsafe fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> Outcome {
+    let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
+    let socket = pool::get(index);
+    if socket.mode() == Mode::Inherited {
+        inherit::touch(index);
+    }
+    match request {
+        libc::FIONBIO => {
+            // SAFETY: the program's own arguments.
+            let result = unsafe { real::ioctl(fd, request, argument) };
+            if result == 0 {
+                // SAFETY: the kernel has just read an int there.
+                let value = unsafe { argument.cast::<c_int>().read_unaligned() };
+                socket.nonblocking.store(value != 0, Relaxed);
+            }
+            Outcome::Genuine(result as isize)
+        }
+        libc::FIONREAD if !crate::receive::is_no_address(argument) => {
+            match ring_bytes(socket) {
+                Some(bytes) => {
+                    // SAFETY: FIONREAD writes an int.
+                    unsafe { argument.cast::<c_int>().write_unaligned(bytes) };
+                    Outcome::Handled(0)
+                }
+                None => Outcome::PassThrough,
+            }
+        }
+        libc::FIOASYNC | SIOCATMARK_LEAVES => {
+            if request == libc::FIOASYNC {
+                touch_or_leave(index, Reason::UnsupportedOption);
+            }
+            Outcome::PassThrough
+        }
+        _ => Outcome::PassThrough,
+    }
+}
+
+const SIOCATMARK_LEAVES: libc::c_ulong = 0x8905;
+
+/// Bytes that a receive could give now; `None` if the kernel knows.
+fn ring_bytes(socket: &Socket) -> Option<c_int> {
+    let mut recv = socket.recv.lock();
+    if socket.mode() != Mode::Attached || recv.reader.on() != ReaderOn::Ring {
+        return None;
+    }
+    let available = recv.consumer.as_mut().map(Consumer::available_fresh)?.ok()?;
+    Some(available.min(i32::MAX as usize) as c_int)
+}
+

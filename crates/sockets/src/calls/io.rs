@@ -1,0 +1,478 @@
+//! Bytes in and out: every form of read and write that reaches a socket.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::sync::atomic::Ordering::*;
+
+use libc::{iovec, mmsghdr, msghdr, off64_t};
+use shunt_os::real;
+use shunt_stats::Reason;
+
+use crate::pool::{self, Mode, Socket};
+use crate::receive::{self, leave_native};
+use crate::search::{note, Way};
+use crate::table::{self, Entry};
+use crate::wait::blocking::Patience;
+use crate::{attach, inherit, process, send, Outcome};
+
+/// What a call on `fd` finds.
+enum Found {
+    /// Nothing of ours.
+    Foreign,
+    Plain(u32, &'static Socket),
+    Attached(u32, &'static Socket),
+    /// Left the ring for good; one reset may still be due.
+    Left(&'static Socket),
+}
+
+#[inline]
+fn find(fd: c_int) -> Found {
+    let Entry::Socket(index) = table::get(fd) else { return Found::Foreign };
+    let socket = pool::get(index);
+    match socket.mode() {
+        Mode::Plain => Found::Plain(index, socket),
+        Mode::Attached => Found::Attached(index, socket),
+        Mode::Left => Found::Left(socket),
+        Mode::Inherited => {
+            inherit::touch(index);
+            Found::Foreign
+        }
+        Mode::Free => Found::Foreign,
+    }
+}
+
+/// A receive of any form. `genuine` makes the program's own call.
+#[inline]
+pub fn receive(
+    fd: c_int,
+    vector: &[iovec],
+    flags: c_int,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    match find(fd) {
+        Found::Foreign => Outcome::PassThrough,
+        Found::Plain(index, socket) => {
+            socket.native_recv.fetch_add(1, SeqCst);
+            if socket.mode() == Mode::Plain {
+                let result = genuine();
+                if flags & (libc::MSG_PEEK | libc::MSG_OOB) == 0 {
+                    let errno = shunt_os::errno();
+                    note(index, socket, Way::In, result);
+                    shunt_os::set_errno(errno);
+                }
+                leave_native(index, socket);
+                return Outcome::Genuine(result);
+            }
+            leave_native(index, socket);
+            receive_attached(index, socket, fd, vector, flags, genuine)
+        }
+        Found::Attached(index, socket) => {
+            receive_attached(index, socket, fd, vector, flags, genuine)
+        }
+        Found::Left(socket) => {
+            let mut recv = socket.recv.lock();
+            if core::mem::take(&mut recv.reset_pending) {
+                return Outcome::Failed(libc::ECONNRESET);
+            }
+            Outcome::PassThrough
+        }
+    }
+}
+
+#[inline]
+fn receive_attached(
+    index: u32,
+    socket: &'static Socket,
+    fd: c_int,
+    vector: &[iovec],
+    flags: c_int,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    let request = receive::Request { fd, vector, flags };
+    receive::receive(index, socket, request, genuine)
+}
+
+/// `read` and `readv`: unlike a receive, one of no bytes returns at once.
+#[inline]
+pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
+    if vector.iter().all(|part| part.iov_len == 0) {
+        return Outcome::PassThrough;
+    }
+    receive(fd, vector, 0, genuine)
+}
+
+/// `write` and `writev`.
+#[inline]
+pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
+    if !matches!(table::get(fd), Entry::Socket(_)) {
+        crate::wait::epoll::wrote_elsewhere();
+        return Outcome::PassThrough;
+    }
+    send(fd, vector, 0, genuine)
+}
+
+/// A send of any form.
+#[inline]
+pub fn send(
+    fd: c_int,
+    vector: &[iovec],
+    flags: c_int,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    match find(fd) {
+        Found::Foreign | Found::Left(_) => Outcome::PassThrough,
+        Found::Plain(index, socket) => {
+            if flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
+                attach::leave(index, socket, Reason::UrgentData);
+            }
+            socket.native_send.fetch_add(1, SeqCst);
+            if socket.mode() == Mode::Plain {
+                let result = genuine();
+                let errno = shunt_os::errno();
+                socket.native_send.fetch_sub(1, SeqCst);
+                note(index, socket, Way::Out, result);
+                shunt_os::set_errno(errno);
+                return Outcome::Genuine(result);
+            }
+            socket.native_send.fetch_sub(1, SeqCst);
+            send::send(index, socket, send::Request { fd, vector, flags }, genuine)
+        }
+        Found::Attached(index, socket) => {
+            send::send(index, socket, send::Request { fd, vector, flags }, genuine)
+        }
+    }
+}
+
+/// The iovecs of a program's call; empty if the kernel must judge them.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn vector<'a>(base: *const iovec, count: usize) -> &'a [iovec] {
+    if base.is_null() || count == 0 || count > 1024 {
+        return &[];
+    }
+    // SAFETY: the program passes `count` of them.
+    unsafe { core::slice::from_raw_parts(base, count) }
+}
+
+/// `recvmsg`.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome {
+    // SAFETY: the program's own arguments.
+    let genuine = || unsafe { real::recvmsg(fd, message, flags) };
+    if receive::is_no_address(message.cast()) {
+        return Outcome::PassThrough;
+    }
+    if !matches!(table::get(fd), Entry::Socket(_)) {
+        let result = genuine();
+        if result >= 0 {
+            // SAFETY: the kernel has filled the message in.
+            unsafe { note_passed(message) };
+        }
+        return Outcome::Genuine(result);
+    }
+    // SAFETY: as the program's call.
+    let parts = unsafe { vector((*message).msg_iov, (*message).msg_iovlen) };
+    let outcome = receive(fd, parts, flags, genuine);
+    if let Outcome::Handled(_) = outcome {
+        // SAFETY: as the program's call; what the kernel writes for a TCP stream without
+        // ancillary data.
+        unsafe {
+            (*message).msg_namelen = 0;
+            (*message).msg_controllen = 0;
+            (*message).msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+        }
+    }
+    outcome
+}
+
+/// Descriptors that came with a message have numbers that we may remember as something else.
+unsafe fn note_passed(message: *const msghdr) {
+    // SAFETY: filled in by the kernel.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: within the control buffer.
+        let (level, kind, length) =
+            unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
+        if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS {
+            let count = (length - size_of::<libc::cmsghdr>()) / size_of::<c_int>();
+            for at in 0..count {
+                // SAFETY: within this control message.
+                let fd = unsafe { libc::CMSG_DATA(header).cast::<c_int>().add(at).read_unaligned() };
+                super::descriptor::forget(fd);
+            }
+        }
+        // SAFETY: within the control buffer.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+}
+
+/// `sendmsg`.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Outcome {
+    if receive::is_no_address(message.cast_mut().cast()) {
+        return Outcome::PassThrough;
+    }
+    // SAFETY: as the program's call.
+    let header = unsafe { *message };
+    if !header.msg_control.is_null() && header.msg_controllen > 0 {
+        // SAFETY: as the program's call.
+        unsafe { before_passing_in(message) };
+        if let Entry::Socket(index) = table::get(fd) {
+            // Ancillary data on TCP is time stamps and zero copy: the kernel's.
+            match pool::get(index).mode() {
+                Mode::Inherited => inherit::touch(index),
+                _ => attach::leave(index, pool::get(index), Reason::UnsupportedOption),
+            }
+        }
+        return Outcome::PassThrough;
+    }
+    if !matches!(table::get(fd), Entry::Socket(_)) {
+        return Outcome::PassThrough;
+    }
+    // SAFETY: as the program's call.
+    let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+    // SAFETY: the program's own arguments.
+    send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) })
+}
+
+unsafe fn before_passing_in(message: *const msghdr) {
+    // SAFETY: the program's control buffer.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: within the control buffer.
+        let (level, kind, length) =
+            unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
+        if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS && length >= size_of::<libc::cmsghdr>() {
+            let count = (length - size_of::<libc::cmsghdr>()) / size_of::<c_int>();
+            for at in 0..count {
+                // SAFETY: within this control message.
+                let fd = unsafe { libc::CMSG_DATA(header).cast::<c_int>().add(at).read_unaligned() };
+                process_passing(fd);
+            }
+        }
+        // SAFETY: within the control buffer.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+}
+
+fn process_passing(fd: c_int) {
+    let errno = shunt_os::errno();
+    inherit::before_passing(fd);
+    shunt_os::set_errno(errno);
+}
+
+/// `recvmmsg`: one message after the other, as the kernel does.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn receive_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> Outcome {
+    if !matches!(find(fd), Found::Attached(..)) || count == 0 {
+        return Outcome::PassThrough;
+    }
+    let mut flags = flags;
+    for at in 0..count as usize {
+        // SAFETY: the program passes `count` messages.
+        let one = unsafe { messages.add(at) };
+        // SAFETY: as above.
+        let outcome = unsafe { receive_message(fd, &raw mut (*one).msg_hdr, flags & !libc::MSG_WAITFORONE) };
+        // SAFETY: the program's own arguments.
+        let outcome = match outcome {
+            Outcome::PassThrough => Outcome::Genuine(unsafe {
+                real::recvmsg(fd, &raw mut (*one).msg_hdr, flags & !libc::MSG_WAITFORONE)
+            }),
+            other => other,
+        };
+        match outcome {
+            Outcome::Handled(bytes) | Outcome::Genuine(bytes) if bytes >= 0 => {
+                // SAFETY: as above.
+                unsafe { (*one).msg_len = bytes as c_uint };
+                if bytes == 0 {
+                    return Outcome::Handled(at as isize + 1);
+                }
+            }
+            Outcome::Failed(_) | Outcome::Genuine(_) if at > 0 => {
+                return Outcome::Handled(at as isize);
+            }
+            other => return other,
+        }
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+    }
+    Outcome::Handled(count as isize)
+}
+
+/// `sendmmsg`.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn send_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> Outcome {
+    if !matches!(find(fd), Found::Attached(..)) || count == 0 {
+        for at in 0..(count as usize).min(1024) {
+            // SAFETY: the program passes `count` messages.
+            unsafe { before_passing_in(&raw const (*messages.add(at)).msg_hdr) };
+        }
+        return Outcome::PassThrough;
+    }
+    for at in 0..(count as usize).min(1024) {
+        // SAFETY: the program passes `count` messages.
+        let one = unsafe { messages.add(at) };
+        // SAFETY: as above.
+        let outcome = unsafe { send_message(fd, &raw const (*one).msg_hdr, flags) };
+        // SAFETY: the program's own arguments.
+        let outcome = match outcome {
+            Outcome::PassThrough => Outcome::Genuine(unsafe {
+                real::sendmsg(fd, &raw const (*one).msg_hdr, flags)
+            }),
+            other => other,
+        };
+        match outcome {
+            Outcome::Handled(bytes) | Outcome::Genuine(bytes) if bytes >= 0 => {
+                // SAFETY: as above.
+                unsafe { (*one).msg_len = bytes as c_uint };
+            }
+            Outcome::Failed(_) | Outcome::Genuine(_) if at > 0 => {
+                return Outcome::Handled(at as isize);
+            }
+            other => return other,
+        }
+    }
+    Outcome::Handled((count as isize).min(1024))
+}
+
+/// `sendfile` to a stream: the file is read straight into the ring.
+///
+/// # Safety
+/// `offset` is null or the program's own.
+pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: usize) -> Outcome {
+    if let Entry::Socket(index) = table::get(input) {
+        // A socket is no source for sendfile, but it is for the kernel to say so.
+        let _ = index;
+        return Outcome::PassThrough;
+    }
+    let (index, socket) = match find(out) {
+        Found::Attached(index, socket) => (index, socket),
+        Found::Plain(index, socket) => {
+            socket.native_send.fetch_add(1, SeqCst);
+            if socket.mode() == Mode::Plain {
+                // SAFETY: the program's own arguments.
+                let result = unsafe { real::sendfile64(out, input, offset, count) };
+                let errno = shunt_os::errno();
+                socket.native_send.fetch_sub(1, SeqCst);
+                note(index, socket, Way::Out, result);
+                shunt_os::set_errno(errno);
+                return Outcome::Genuine(result);
+            }
+            socket.native_send.fetch_sub(1, SeqCst);
+            (index, socket)
+        }
+        _ => return Outcome::PassThrough,
+    };
+    // SAFETY: the program's own pointer.
+    let start = if offset.is_null() { None } else { Some(unsafe { offset.read_unaligned() }) };
+    if !shunt_os::handles::is_regular_file(input) || start.is_some_and(|start| start < 0) {
+        return native_file(socket, out, input, offset, count);
+    }
+    let mut total = 0usize;
+    let mut patience = Patience::new(libc::SO_SNDTIMEO);
+    let failed = loop {
+        let at = start.map(|start| start + total as i64);
+        match send::send_from(index, socket, input, at, count - total) {
+            Some(Ok(0)) => break None,
+            Some(Ok(got)) => {
+                total += got;
+                if total == count {
+                    break None;
+                }
+            }
+            Some(Err(number)) => break Some(number),
+            None if !on_ring(socket) => {
+                if total == 0 {
+                    return native_file(socket, out, input, offset, count);
+                }
+                break None;
+            }
+            None => {
+                if let Some(number) = send::wait_for_room(index, socket, out, &mut patience) {
+                    break Some(number);
+                }
+            }
+        }
+    };
+    if let (Some(number), 0) = (failed, total) {
+        return Outcome::Failed(number);
+    }
+    if let Some(start) = start {
+        // SAFETY: the program's own pointer.
+        unsafe { offset.write_unaligned(start + total as i64) };
+    }
+    Outcome::Handled(total as isize)
+}
+
+fn on_ring(socket: &Socket) -> bool {
+    socket.mode() == Mode::Attached
+        && socket.send.lock().writer.on() != shunt_stream::WriterOn::Tcp
+}
+
+fn native_file(
+    socket: &'static Socket,
+    out: c_int,
+    input: c_int,
+    offset: *mut off64_t,
+    count: usize,
+) -> Outcome {
+    if socket.mode() == Mode::Attached {
+        let ready = {
+            let mut side = socket.send.lock();
+            let down = attach::go_down(socket, &mut side).is_ok();
+            let clear = matches!(attach::resend(socket, &mut side), Ok(true));
+            socket.native_send.fetch_add(1, SeqCst);
+            down && clear
+        };
+        if !ready {
+            socket.native_send.fetch_sub(1, SeqCst);
+            return Outcome::Failed(libc::EAGAIN);
+        }
+        // SAFETY: the program's own arguments.
+        let result = unsafe { real::sendfile64(out, input, offset, count) };
+        socket.native_send.fetch_sub(1, SeqCst);
+        return Outcome::Genuine(result);
+    }
+    Outcome::PassThrough
+}
+
+/// splice, tee and vmsplice move pages that a ring does not have: the stream goes back to TCP.
+pub fn before_splice(fd: c_int) {
+    if let Entry::Socket(index) = table::get(fd) {
+        let socket = pool::get(index);
+        let errno = shunt_os::errno();
+        match socket.mode() {
+            Mode::Inherited => inherit::touch(index),
+            _ => {
+                attach::leave(index, socket, Reason::Splice);
+                process::count(Reason::Splice);
+            }
+        }
+        shunt_os::set_errno(errno);
+    }
+}
+
+/// One buffer as an iovec.
+#[inline]
+pub fn single(base: *const c_void, length: usize) -> [iovec; 1] {
+    [iovec { iov_base: base.cast_mut(), iov_len: length }]
+}

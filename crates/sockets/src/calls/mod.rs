@@ -1,0 +1,8 @@
+//! The calls, one file a family. Each answers with an [`Outcome`](crate::Outcome); none sets
+//! `errno` or touches anything before it knows that the call is ours.
+
+pub mod descriptor;
+pub mod io;
+pub mod process;
+pub mod socket;
+pub mod wait;

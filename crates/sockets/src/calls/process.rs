@@ -1,0 +1,3 @@
+//! fork, exec and spawn.
+
+pub use crate::inherit::{before_exec, before_passing, fork};

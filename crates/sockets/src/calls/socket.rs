@@ -1,0 +1,105 @@
+//! Sockets come into being and are set up. All of it is the kernel's; we take notes.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::*;
+
+use shunt_os::handles;
+use shunt_stats::Reason;
+
+use crate::calls::descriptor::{classify, forget, opened};
+use crate::pool::{self, Mode};
+use crate::table::{self, Entry};
+use crate::{attach, inherit, process, send, Outcome};
+
+/// After a successful `socket`.
+pub fn created(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
+    let stream = kind & 0xf == libc::SOCK_STREAM;
+    let inet = domain == libc::AF_INET || domain == libc::AF_INET6;
+    let tcp = protocol == 0 || protocol == libc::IPPROTO_TCP;
+    if stream && inet && tcp {
+        opened(fd, kind & libc::SOCK_NONBLOCK != 0, false);
+    } else {
+        forget(fd);
+        table::set(fd, Entry::Foreign);
+    }
+}
+
+/// After a successful `accept` or `accept4` on `listener`.
+pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
+    match classify(listener) {
+        Entry::Socket(_) => {
+            opened(fd, flags & libc::SOCK_NONBLOCK != 0, false);
+        }
+        _ => {
+            forget(fd);
+            table::set(fd, Entry::Foreign);
+        }
+    }
+}
+
+/// Before `connect`.
+pub fn connecting(fd: c_int) {
+    if let Entry::Socket(index) = classify(fd) {
+        pool::get(index).connector.store(true, Relaxed);
+    }
+}
+
+/// `shutdown`.
+pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
+    let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
+    let socket = pool::get(index);
+    match socket.mode() {
+        Mode::Attached => send::shutdown(index, socket, how),
+        Mode::Inherited => {
+            inherit::touch(index);
+            Outcome::PassThrough
+        }
+        _ => Outcome::PassThrough,
+    }
+}
+
+/// After a successful `setsockopt`: options that the ring cannot serve send the stream home.
+///
+/// # Safety
+/// `value` is readable for `length`, as the kernel has just found.
+pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: u32) {
+    let Entry::Socket(index) = table::get(fd) else { return };
+    const SO_ZEROCOPY: c_int = 60;
+    const SO_ATTACH: [c_int; 4] = [26, 50, 51, 52];
+    const TCP_ULP: c_int = 31;
+    const TCP_INQ: c_int = 36;
+    const TCP_REPAIR: c_int = 19;
+    const TCP_MD5: [c_int; 2] = [14, 32];
+    let on = length >= 4 && {
+        // SAFETY: the kernel accepted the option and its length.
+        unsafe { value.cast::<c_int>().read_unaligned() != 0 }
+    };
+    let reason = match (level, name) {
+        (libc::SOL_SOCKET, SO_ZEROCOPY) if on => Reason::ZeroCopy,
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING)
+            if on =>
+        {
+            Reason::UnsupportedOption
+        }
+        (libc::SOL_SOCKET, libc::SO_OOBINLINE) if on => Reason::UrgentData,
+        (libc::SOL_SOCKET, name) if SO_ATTACH.contains(&name) => Reason::UnsupportedOption,
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF | libc::SO_RCVLOWAT) => Reason::UnsupportedOption,
+        (libc::IPPROTO_TCP, TCP_ULP | TCP_REPAIR) => Reason::UnsupportedOption,
+        (libc::IPPROTO_TCP, TCP_INQ) if on => Reason::UnsupportedOption,
+        (libc::IPPROTO_TCP, name) if TCP_MD5.contains(&name) => Reason::UnsupportedOption,
+        _ => return,
+    };
+    let socket = pool::get(index);
+    if reason == Reason::UnsupportedOption && name == libc::SO_RCVLOWAT && level == libc::SOL_SOCKET
+    {
+        // One byte is the default and changes nothing.
+        if handles::option_int(fd, level, name).is_ok_and(|value| value <= 1) {
+            return;
+        }
+    }
+    match socket.mode() {
+        Mode::Inherited => inherit::touch(index),
+        _ => attach::leave(index, socket, reason),
+    }
+    process::count(reason);
+}

@@ -1,0 +1,380 @@
+//! One [`Socket`] for each TCP socket the program has, in memory that is never given back.
+//!
+//! A thread may hold a reference while another closes the descriptor and a third gets the same
+//! number: so sockets are recycled, never freed, and whoever takes a lock of one checks after
+//! that it is still the one that was looked up ([`Socket::is`]).
+
+// UNSAFETY: chunks of the pool are mapped once and never unmapped.
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicU8};
+use core::sync::atomic::Ordering::*;
+
+use shunt_link::Link;
+use shunt_os::mapping;
+use shunt_os::peer::Tuple;
+use shunt_ring::{Consumer, Producer};
+use shunt_stats::StreamEntry;
+use shunt_stream::{Reader, Writer};
+
+use crate::lock::Lock;
+
+/// What a socket is to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Mode {
+    /// Not in use.
+    Free = 0,
+    /// Kernel TCP; counted, and perhaps paired later.
+    Plain = 1,
+    /// Stands in a slot of a link; each direction is on TCP or on the ring.
+    Attached = 2,
+    /// Kernel TCP for good.
+    Left = 3,
+    /// Stood in a slot when the process forked: the parent's until it says otherwise.
+    Inherited = 4,
+}
+
+/// How far the search for the other end has come.
+pub mod stage {
+    /// Too few messages to be worth it.
+    pub const YOUNG: u32 = 0;
+    /// Listens under its name.
+    pub const WAITING: u32 = 1;
+    /// The service thread has it.
+    pub const MEETING: u32 = 2;
+    /// Decided: attached, or not to be.
+    pub const SETTLED: u32 = 3;
+}
+
+/// The receiving half while attached.
+pub struct RecvSide {
+    pub reader: Reader,
+    pub consumer: Option<Consumer>,
+    /// Stream offset of the next byte the program gets.
+    pub offset: u64,
+    pub offset_known: bool,
+    /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
+    pub ring_only: u64,
+    /// The companion reported an end or error; ask the kernel when the ring is empty.
+    pub shut: bool,
+    /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
+    pub reset_pending: bool,
+}
+
+/// The sending half while attached.
+pub struct SendSide {
+    pub writer: Writer,
+    pub producer: Option<Producer>,
+    /// Bytes that earlier segments of this direction carried on the ring alone.
+    pub ring_only: u64,
+    /// Where the present segment began.
+    pub up_at: u64,
+    /// Sends on TCP since the last segment; the ring is taken again when the stream goes on.
+    pub since_down: u32,
+    /// shutdown(SHUT_WR) was called.
+    pub shut: bool,
+    /// The FIN waits until the ring's bytes are sent again.
+    pub fin_pending: bool,
+}
+
+/// A registration in an epoll set: which set, and which of its registrations.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Membership {
+    pub set: u32,
+    pub fd: i32,
+}
+
+#[repr(align(64))]
+pub struct Socket {
+    pub mode: AtomicU8,
+    pub nonblocking: AtomicBool,
+    /// This end called connect.
+    pub connector: AtomicBool,
+    /// Never to be paired (an option or use that the ring cannot serve).
+    pub pinned: AtomicBool,
+    pub stage: AtomicU32,
+    pub generation: AtomicU32,
+    /// A descriptor of the socket, for calls of our own.
+    pub fd: AtomicI32,
+    /// How many descriptors this process has of it.
+    pub descriptors: AtomicU32,
+    /// Threads inside a native receive or wait, and inside a native send.
+    pub native_recv: AtomicU32,
+    pub native_send: AtomicU32,
+    pub messages_in: AtomicU32,
+    pub messages_out: AtomicU32,
+    pub bytes: AtomicU64,
+    /// The rendezvous that waits, or -1.
+    pub listener: AtomicI32,
+    /// Something happened on the companion that the kernel should be asked about.
+    pub companion_stirred: AtomicBool,
+    /// Its epoll registrations are the kernel's still.
+    pub unmanaged: AtomicBool,
+    /// How often a send found no room.
+    pub fulls: AtomicU32,
+    pub slot: AtomicU32,
+    /// Its number in the family of forked processes, 0 if it never was open at a fork.
+    pub family: AtomicU32,
+    pub link: AtomicPtr<Link>,
+    pub recv: Lock<RecvSide>,
+    pub send: Lock<SendSide>,
+    pub memberships: Lock<Vec<Membership>>,
+    pub aliases: Lock<Vec<i32>>,
+    pub tuple: Lock<Option<Tuple>>,
+    entry: UnsafeCell<Option<StreamEntry>>,
+    pub recv_policy: shunt_readiness::policy::Policy,
+    pub send_policy: shunt_readiness::policy::Policy,
+}
+
+const CHUNK: usize = 256;
+const CHUNKS: usize = 4096;
+
+static POOL: [AtomicPtr<Socket>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; CHUNKS];
+
+// SAFETY: everything is atomic or locked, but `entry`, which see.
+unsafe impl Sync for Socket {}
+
+struct Allocation {
+    free: Vec<u32>,
+    used: u32,
+}
+
+static ALLOCATION: Lock<Allocation> = Lock::new(Allocation { free: Vec::new(), used: 0 });
+
+/// The socket with this index, which was handed out before.
+#[inline]
+pub fn get(index: u32) -> &'static Socket {
+    let chunk = POOL[index as usize / CHUNK].load(Acquire);
+    // SAFETY: indices come from `take`, which publishes the chunk before it hands one out, and
+    // chunks stay mapped for ever.
+    unsafe { &*chunk.add(index as usize % CHUNK) }
+}
+
+/// As [`get`], for indices that may never have been handed out.
+pub fn find(index: u32) -> Option<&'static Socket> {
+    let chunk = POOL.get(index as usize / CHUNK)?.load(Acquire);
+    // SAFETY: as in `get`; a published chunk is fully initialised.
+    (!chunk.is_null()).then(|| unsafe { &*chunk.add(index as usize % CHUNK) })
+}
+
+/// Takes a socket for `fd`. `None` when a million are in use or memory is out.
+pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
+    let index = {
+        let mut allocation = ALLOCATION.lock();
+        match allocation.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = allocation.used;
+                let slot = POOL.get(index as usize / CHUNK)?;
+                if slot.load(Relaxed).is_null() {
+                    slot.store(chunk()?, Release);
+                }
+                allocation.used += 1;
+                index
+            }
+        }
+    };
+    let socket = get(index);
+    socket.generation.fetch_add(1, Relaxed);
+    socket.nonblocking.store(nonblocking, Relaxed);
+    socket.connector.store(connector, Relaxed);
+    socket.pinned.store(false, Relaxed);
+    socket.stage.store(stage::YOUNG, Relaxed);
+    socket.fd.store(fd, Relaxed);
+    socket.descriptors.store(1, Relaxed);
+    socket.native_recv.store(0, Relaxed);
+    socket.native_send.store(0, Relaxed);
+    socket.messages_in.store(0, Relaxed);
+    socket.messages_out.store(0, Relaxed);
+    socket.bytes.store(0, Relaxed);
+    socket.listener.store(-1, Relaxed);
+    socket.companion_stirred.store(false, Relaxed);
+    *socket.tuple.lock() = None;
+    socket.link.store(null_mut(), Relaxed);
+    socket.family.store(0, Relaxed);
+    socket.slot.store(shunt_link::VACANT, Relaxed);
+    // SYNC mode -> Socket::mode(): the fields above are seen by who sees the mode.
+    socket.mode.store(Mode::Plain as u8, Release);
+    Some(index)
+}
+
+/// Gives a socket back; its mode is `Free` already.
+pub fn give_back(index: u32) {
+    ALLOCATION.lock().free.push(index);
+}
+
+/// Every socket in use.
+pub fn each(mut visit: impl FnMut(u32, &'static Socket)) {
+    let used = ALLOCATION.lock().used;
+    for index in 0..used {
+        let socket = get(index);
+        if socket.mode() != Mode::Free {
+            visit(index, socket);
+        }
+    }
+}
+
+/// For a forked child: whoever held the pool's lock does not exist here.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    // SAFETY: one thread, by the caller's word.
+    unsafe { ALLOCATION.force_open() };
+}
+
+fn chunk() -> Option<*mut Socket> {
+    let mapping = mapping::anonymous(CHUNK * core::mem::size_of::<Socket>()).ok()?;
+    let base = mapping.base.as_ptr().cast::<Socket>();
+    for at in 0..CHUNK {
+        // SAFETY: the mapping is page-aligned, large enough, and nobody else knows it yet.
+        unsafe { base.add(at).write(Socket::new()) };
+    }
+    Some(base)
+}
+
+impl RecvSide {
+    /// For a stream that was just put in a slot.
+    pub fn fresh(consumer: Consumer) -> RecvSide {
+        RecvSide { consumer: Some(consumer), ..RecvSide::new() }
+    }
+
+    const fn new() -> RecvSide {
+        RecvSide {
+            reader: Reader::new(),
+            consumer: None,
+            offset: 0,
+            offset_known: false,
+            ring_only: 0,
+            shut: false,
+            reset_pending: false,
+        }
+    }
+}
+
+impl SendSide {
+    /// For a stream that was just put in a slot.
+    pub fn fresh(producer: Producer) -> SendSide {
+        SendSide { producer: Some(producer), ..SendSide::new() }
+    }
+
+    const fn new() -> SendSide {
+        SendSide {
+            writer: Writer::new(),
+            producer: None,
+            ring_only: 0,
+            up_at: 0,
+            since_down: 0,
+            shut: false,
+            fin_pending: false,
+        }
+    }
+}
+
+impl Socket {
+    fn new() -> Socket {
+        Socket {
+            mode: AtomicU8::new(Mode::Free as u8),
+            nonblocking: AtomicBool::new(false),
+            connector: AtomicBool::new(false),
+            pinned: AtomicBool::new(false),
+            stage: AtomicU32::new(stage::YOUNG),
+            generation: AtomicU32::new(0),
+            fd: AtomicI32::new(-1),
+            descriptors: AtomicU32::new(0),
+            native_recv: AtomicU32::new(0),
+            native_send: AtomicU32::new(0),
+            messages_in: AtomicU32::new(0),
+            messages_out: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            listener: AtomicI32::new(-1),
+            companion_stirred: AtomicBool::new(false),
+            unmanaged: AtomicBool::new(false),
+            fulls: AtomicU32::new(0),
+            slot: AtomicU32::new(shunt_link::VACANT),
+            family: AtomicU32::new(0),
+            link: AtomicPtr::new(null_mut()),
+            recv: Lock::new(RecvSide::new()),
+            send: Lock::new(SendSide::new()),
+            memberships: Lock::new(Vec::new()),
+            aliases: Lock::new(Vec::new()),
+            tuple: Lock::new(None),
+            entry: UnsafeCell::new(None),
+            recv_policy: shunt_readiness::policy::Policy::new(),
+            send_policy: shunt_readiness::policy::Policy::new(),
+        }
+    }
+
+    /// What it is to us now.
+    #[inline]
+    pub fn mode(&self) -> Mode {
+        // SYNC mode -> pool::take, attach: what was prepared for the mode is seen.
+        match self.mode.load(Acquire) {
+            1 => Mode::Plain,
+            2 => Mode::Attached,
+            3 => Mode::Left,
+            4 => Mode::Inherited,
+            _ => Mode::Free,
+        }
+    }
+
+    pub fn set_mode(&self, mode: Mode) {
+        // SYNC mode -> Socket::mode(): as in `take`; total order against the native counts.
+        self.mode.store(mode as u8, SeqCst);
+    }
+
+    /// Its link while attached. Links live for ever.
+    #[inline]
+    pub fn link(&self) -> Option<&'static Link> {
+        let link = self.link.load(Acquire);
+        // SAFETY: links are leaked when made.
+        (!link.is_null()).then(|| unsafe { &*link })
+    }
+
+    /// Its counters, opened when it first carries data; `None` when there is no segment.
+    #[inline]
+    pub fn entry(&self) -> Option<StreamEntry> {
+        // SAFETY: a small Copy value; written by `open_entry` under its lock and by whoever frees
+        // the socket. A reader that lost a race with a close counts into a stranger's entry.
+        match unsafe { *self.entry.get() } {
+            Some(entry) => Some(entry),
+            None => self.open_entry(),
+        }
+    }
+
+    #[cold]
+    fn open_entry(&self) -> Option<StreamEntry> {
+        static OPENING: Lock<()> = Lock::new(());
+        let segment = crate::process::segment()?;
+        let _held = OPENING.lock();
+        let place = self.entry.get();
+        // SAFETY: under the lock.
+        let known = unsafe { *place };
+        if known.is_some() {
+            return known;
+        }
+        let fresh = Some(segment.open_stream());
+        // SAFETY: under the lock.
+        unsafe { *place = fresh };
+        fresh
+    }
+
+    /// Folds its counters into the totals. The socket is being freed.
+    pub fn close_entry(&self) {
+        // SAFETY: as in `entry`.
+        let known = unsafe { (*self.entry.get()).take() };
+        if let (Some(entry), Some(segment)) = (known, crate::process::segment()) {
+            segment.close_stream(entry);
+        }
+    }
+
+    /// Forgets counters that are the parent's (in a forked child).
+    pub fn forget_entry(&self) {
+        // SAFETY: the child has one thread.
+        unsafe { *self.entry.get() = None };
+    }
+
+}

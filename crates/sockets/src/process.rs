@@ -1,0 +1,230 @@
+//! What this process is: its settings, read once, and its counters.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+
+use shunt_os::{mapping, raw, sys};
+use shunt_stats::{Reason, Segment, SEGMENT_BYTES};
+
+use crate::lock::Lock;
+
+static ENABLED: AtomicBool = AtomicBool::new(false);
+static PID: AtomicI32 = AtomicI32::new(0);
+static SECRET: AtomicU32 = AtomicU32::new(0);
+static RING_BYTES: AtomicU32 = AtomicU32::new(256 * 1024);
+static REPORT_DIR: AtomicPtr<libc::c_char> = AtomicPtr::new(null_mut());
+static FILES: AtomicU64 = AtomicU64::new(0);
+static SEGMENT: Lock<Option<Segment>> = Lock::new(None);
+static SEGMENT_FD: AtomicI32 = AtomicI32::new(-1);
+static BAD_SETTING: AtomicBool = AtomicBool::new(false);
+
+/// Whether calls are looked at at all. False before start-up has run, under `SHUNT=off`, and in
+/// a set-uid program.
+#[inline]
+pub fn enabled() -> bool {
+    ENABLED.load(Relaxed)
+}
+
+/// Reads the settings. Called once, before `main`.
+pub fn start() {
+    // SAFETY: getauxval has no preconditions.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if secure {
+        return;
+    }
+    PID.store(raw::getpid(), Relaxed);
+    if let Some(b"off") = setting(c"SHUNT") {
+        return;
+    }
+    // SAFETY: getenv with a literal; the string lives as long as the environment, and the
+    // program may change that, so it is copied when used first.
+    REPORT_DIR.store(unsafe { libc::getenv(c"SHUNT_REPORT_DIR".as_ptr()) }, Relaxed);
+    if let Some(text) = setting(c"SHUNT_RING_BYTES") {
+        match core::str::from_utf8(text).ok().and_then(|t| t.parse::<u32>().ok()) {
+            Some(bytes) if bytes.is_power_of_two() && (4096..=1 << 24).contains(&bytes) => {
+                RING_BYTES.store(bytes, Relaxed);
+            }
+            _ => {
+                // The program runs plain; the reason is counted when it opens a socket.
+                BAD_SETTING.store(true, Relaxed);
+            }
+        }
+    }
+    ENABLED.store(true, Relaxed);
+}
+
+/// Whether a setting could not be understood: nothing is accelerated then.
+pub fn has_bad_setting() -> bool {
+    BAD_SETTING.load(Relaxed)
+}
+
+fn setting(name: &core::ffi::CStr) -> Option<&'static [u8]> {
+    // SAFETY: getenv with a NUL-terminated name; called before the program can change it.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: getenv returns a NUL-terminated string.
+    Some(unsafe { core::ffi::CStr::from_ptr(value) }.to_bytes())
+}
+
+/// The process this library was started in, or was forked into. A child of vfork differs.
+#[inline]
+pub fn pid() -> i32 {
+    PID.load(Relaxed)
+}
+
+/// Whether the caller runs in a child of vfork: in its parent's memory, which it must not change.
+pub fn in_vfork_child() -> bool {
+    raw::getpid() != pid()
+}
+
+/// Bytes of one ring.
+pub fn ring_bytes() -> u32 {
+    RING_BYTES.load(Relaxed)
+}
+
+/// The upper half of the data that we put into epoll registrations; random, so that no program's
+/// own data is taken for ours.
+pub fn secret() -> u32 {
+    let known = SECRET.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let mut fresh = 0u32;
+    // SAFETY: four writable bytes.
+    let got = unsafe { sys!(libc::SYS_getrandom, &raw mut fresh, 4, 0) };
+    if got.is_err() {
+        fresh = shunt_os::clock::now_ns() as u32;
+    }
+    fresh |= 0x8100_0001;
+    match SECRET.compare_exchange(0, fresh, Relaxed, Relaxed) {
+        Ok(_) => fresh,
+        Err(other) => other,
+    }
+}
+
+/// Counts a call or process left to the kernel.
+pub fn count(reason: Reason) {
+    if let Some(segment) = segment() {
+        segment.count(reason);
+    }
+}
+
+/// The counters; made when the first TCP socket appears. `None` when that failed: nothing is
+/// counted then, and everything else goes on.
+pub fn segment() -> Option<Segment> {
+    let mut held = SEGMENT.lock();
+    if held.is_none() {
+        *held = create_segment();
+        if held.is_some() && has_bad_setting() {
+            if let Some(segment) = *held {
+                segment.count(Reason::BadSetting);
+            }
+        }
+    }
+    *held
+}
+
+fn create_segment() -> Option<Segment> {
+    let fd = report_file().or_else(|| mapping::create(c"shunt-stats", SEGMENT_BYTES, false).ok())?;
+    let mapped = mapping::map(fd, SEGMENT_BYTES);
+    SEGMENT_FD.store(fd, Relaxed);
+    let mapped = mapped.ok()?;
+    let mut path = [0u8; 256];
+    // SAFETY: a literal path and a writable buffer.
+    let length = unsafe {
+        sys!(libc::SYS_readlink, c"/proc/self/exe".as_ptr(), path.as_mut_ptr(), path.len())
+    };
+    let path = &path[..length.unwrap_or(0).min(256)];
+    let program = path.rsplit(|b| *b == b'/').next().unwrap_or(b"");
+    // SAFETY: a fresh zero mapping of this size that is never unmapped.
+    Some(unsafe { Segment::create(mapped.base, pid() as u32, start_time(), program) })
+}
+
+/// Field 22 of /proc/self/stat: start time in clock ticks since boot.
+fn start_time() -> u64 {
+    let mut text = [0u8; 1024];
+    let path = c"/proc/self/stat".as_ptr();
+    // SAFETY: a literal path.
+    let Ok(fd) = (unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_CLOEXEC) }) else {
+        return 0;
+    };
+    // SAFETY: a writable buffer.
+    let got = unsafe { sys!(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) }.unwrap_or(0);
+    shunt_os::handles::close(fd as i32);
+    let text = &text[..got];
+    let behind_name = text.iter().rposition(|b| *b == b')').map_or(0, |at| at + 2);
+    let field = text[behind_name..].split(|b| *b == b' ').nth(19).unwrap_or(b"0");
+    field.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit.wrapping_sub(b'0')))
+}
+
+fn report_file() -> Option<i32> {
+    let dir = REPORT_DIR.load(Relaxed);
+    if dir.is_null() {
+        return None;
+    }
+    // SAFETY: the environment's string; NUL-terminated.
+    let dir = unsafe { core::ffi::CStr::from_ptr(dir) }.to_bytes();
+    let mut path = [0u8; 300];
+    if dir.is_empty() || dir.len() > 200 {
+        return None;
+    }
+    path[..dir.len()].copy_from_slice(dir);
+    let mut at = dir.len();
+    path[at] = b'/';
+    at = number(&mut path, at + 1, pid() as u64);
+    path[at] = b'-';
+    // A process that execs keeps its pid: the first free number is taken.
+    for attempt in 0..64 {
+        let end = number(&mut path, at + 1, FILES.fetch_add(1, Relaxed) + attempt);
+        path[end] = 0;
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
+        // SAFETY: a NUL-terminated path.
+        let opened =
+            unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
+        match opened {
+            Ok(fd) => {
+                let fd = shunt_os::handles::place_high(fd as i32).ok()?;
+                // SAFETY: an own descriptor.
+                let sized = unsafe { sys!(libc::SYS_ftruncate, fd, SEGMENT_BYTES) };
+                return sized.is_ok().then_some(fd);
+            }
+            Err(error) if error.0 == libc::EEXIST => {}
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+fn number(out: &mut [u8], at: usize, mut value: u64) -> usize {
+    let mut digits = [0u8; 20];
+    let mut count = 0;
+    loop {
+        digits[count] = b'0' + (value % 10) as u8;
+        value /= 10;
+        count += 1;
+        if value == 0 {
+            break;
+        }
+    }
+    for (to, from) in out[at..].iter_mut().zip(digits[..count].iter().rev()) {
+        *to = *from;
+    }
+    at + count
+}
+
+/// In a forked child: it is another process with counters of its own, made when needed.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    PID.store(raw::getpid(), Relaxed);
+    // SAFETY: one thread, by the caller's word.
+    unsafe { SEGMENT.force_open() };
+    *SEGMENT.lock() = None;
+    let fd = SEGMENT_FD.swap(-1, Relaxed);
+    if fd >= 0 {
+        shunt_os::handles::close(fd);
+    }
+}

@@ -1,0 +1,379 @@
+//! Receiving on an attached stream.
+//!
+//! The ring is looked at first, with one load beyond the lock. Everything else (TCP before the
+//! crossing, the end of a segment, the end of the stream) is asked of `stream` and the kernel.
+
+use core::sync::atomic::Ordering::*;
+
+use libc::iovec;
+use shunt_os::{handles, set_errno, sys};
+use shunt_ring::{Direction, FUTEX};
+use shunt_stats::Carrier;
+use shunt_stream::ReaderOn;
+
+use crate::attach::{self, agree_locked, break_stream, incoming, restart_consumer, Broken};
+use crate::outcome::Outcome;
+use crate::pool::{Mode, RecvSide, Socket};
+use crate::wait::blocking::{self, Woken};
+
+/// What to receive into, and how.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub fd: i32,
+    pub vector: &'a [iovec],
+    pub flags: i32,
+}
+
+/// What one attempt gave.
+enum Attempt {
+    /// This many bytes, or the end of the stream (0).
+    Got(usize),
+    /// An error of the kernel's.
+    Error(i32),
+    /// Nothing now.
+    Empty,
+    /// The stream is still native: the genuine call is to be made. `native_recv` is counted.
+    Native,
+    /// The stream is not attached any more.
+    Gone,
+}
+
+const PEEK: i32 = libc::MSG_PEEK;
+
+/// Receives as `recvmsg` does on a connected TCP socket.
+pub fn receive(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    if request.flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+        return Outcome::PassThrough;
+    }
+    let wanted: usize = request.vector.iter().map(|part| part.iov_len).sum();
+    if wanted == 0 {
+        return nothing(index, socket, request, genuine);
+    }
+    let bad = |part: &iovec| part.iov_len > 0 && is_no_address(part.iov_base);
+    if request.flags & libc::MSG_TRUNC == 0 && request.vector.iter().any(bad) {
+        return Outcome::Failed(libc::EFAULT);
+    }
+    let mut got = 0usize;
+    let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO);
+    loop {
+        let watch = Watch::new(socket);
+        let attempt = {
+            let mut recv = socket.recv.lock();
+            if socket.mode() != Mode::Attached {
+                Attempt::Gone
+            } else {
+                let tried = attempt(socket, &mut recv, request, got);
+                match tried {
+                    Ok(attempt) => attempt,
+                    Err(Broken) => {
+                        drop(recv);
+                        break_stream(index, socket);
+                        Attempt::Gone
+                    }
+                }
+            }
+        };
+        match attempt {
+            Attempt::Got(count) => {
+                got += count;
+                let all = request.flags & libc::MSG_WAITALL != 0 && got < wanted && count > 0;
+                if !all || request.flags & PEEK != 0 {
+                    return Outcome::Handled(got as isize);
+                }
+            }
+            Attempt::Error(_) if got > 0 => return Outcome::Handled(got as isize),
+            Attempt::Error(number) => return Outcome::Failed(number),
+            Attempt::Native => {
+                let result = genuine();
+                leave_native(index, socket);
+                crate::search::note(index, socket, crate::search::Way::In, result);
+                return Outcome::Genuine(result);
+            }
+            Attempt::Gone if got > 0 => return Outcome::Handled(got as isize),
+            Attempt::Gone => return gone(socket),
+            Attempt::Empty => {
+                if let Some(number) = wait(socket, &watch, request, &mut patience) {
+                    return if got > 0 {
+                        Outcome::Handled(got as isize)
+                    } else {
+                        Outcome::Failed(number)
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// A receive of no bytes waits for some, or the end, and takes none.
+fn nothing(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    let mut byte = 0u8;
+    let one = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+    let flags = request.flags & !libc::MSG_TRUNC | PEEK;
+    match receive(index, socket, Request { fd: request.fd, vector: &one, flags }, genuine) {
+        Outcome::Handled(_) => Outcome::Handled(0),
+        other => other,
+    }
+}
+
+/// The stream left its slot: what the kernel says, after a pending reset.
+fn gone(socket: &Socket) -> Outcome {
+    let pending = {
+        let mut recv = socket.recv.lock();
+        socket.mode() == Mode::Left && core::mem::take(&mut recv.reset_pending)
+    };
+    if pending {
+        Outcome::Failed(libc::ECONNRESET)
+    } else {
+        Outcome::PassThrough
+    }
+}
+
+/// A native receive or wait on an attached stream is over: the writer may be let up now.
+pub fn leave_native(index: u32, socket: &'static Socket) {
+    if socket.native_recv.fetch_sub(1, SeqCst) == 1 && socket.mode() == Mode::Attached {
+        let errno = shunt_os::errno();
+        attach::try_agree(index, socket);
+        set_errno(errno);
+    }
+}
+
+/// One look at everything that could give bytes. The receive lock is held.
+fn attempt(
+    socket: &Socket,
+    recv: &mut RecvSide,
+    request: Request<'_>,
+    already: usize,
+) -> Result<Attempt, Broken> {
+    let Some(link) = socket.link() else { return Ok(Attempt::Gone) };
+    // Two rounds suffice: the ring is found empty, and the segment's end leads to TCP; one more
+    // for a writer that went up again in between.
+    for _ in 0..4 {
+        if recv.reader.on() == ReaderOn::Ring {
+            let count = from_ring(socket, recv, request, already)?;
+            if count > 0 {
+                return Ok(Attempt::Got(count));
+            }
+        } else if !agree_locked(socket, recv)? {
+            socket.native_recv.fetch_add(1, SeqCst);
+            return Ok(Attempt::Native);
+        }
+        let words = incoming(link, socket.slot.load(Relaxed));
+        let before = recv.reader.on();
+        let now = recv.reader.observe(&words, recv.offset)?;
+        restart_consumer(recv);
+        match now {
+            ReaderOn::Ring if before == ReaderOn::Ring => {
+                if let Some(consumer) = &mut recv.consumer {
+                    if consumer.available_fresh()? > 0 {
+                        continue;
+                    }
+                }
+                if recv.shut {
+                    return Ok(Attempt::Got(0));
+                }
+                if !blocking::companion_ended(socket) {
+                    return Ok(Attempt::Empty);
+                }
+                // The peer closed or died without a word: its process published no more.
+                recv.reader.writer_died(&words, recv.offset)?;
+                restart_consumer(recv);
+            }
+            ReaderOn::Ring => note_rx(socket, Carrier::Shm),
+            ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
+                if before == ReaderOn::Ring {
+                    note_rx(socket, Carrier::Tcp);
+                    if recv.reset_pending && blocking::companion_ended(socket) {
+                        recv.reset_pending = false;
+                        return Ok(Attempt::Error(libc::ECONNRESET));
+                    }
+                }
+                let result = from_tcp(socket, recv, request, already)?;
+                let ended = match result {
+                    // A shutdown of our own reading gives 0 as well, and bytes may still come.
+                    Attempt::Got(0) => !recv.shut || shunt_os::tcp::peer_has_ended(request.fd),
+                    Attempt::Error(number) => number != libc::EFAULT && number != libc::EINTR,
+                    _ => false,
+                };
+                let offset = recv.offset;
+                if !ended || recv.reader.tcp_ended(&words, offset)? != ReaderOn::Ring {
+                    return Ok(result);
+                }
+                restart_consumer(recv);
+            }
+        }
+    }
+    Ok(Attempt::Empty)
+}
+
+fn note_rx(socket: &Socket, carrier: Carrier) {
+    if let Some(entry) = socket.entry() {
+        if carrier == Carrier::Shm {
+            entry.upgraded();
+        }
+        entry.set_carrier_rx(carrier);
+    }
+}
+
+fn from_ring(
+    socket: &Socket,
+    recv: &mut RecvSide,
+    request: Request<'_>,
+    already: usize,
+) -> Result<usize, Broken> {
+    let Some(consumer) = &mut recv.consumer else { return Err(Broken) };
+    let peek = request.flags & PEEK != 0;
+    let discard = request.flags & libc::MSG_TRUNC != 0;
+    let mut total = 0;
+    for (base, length) in parts(request.vector, already) {
+        // SAFETY: the program's own buffer; a bad one faults as a genuine call would report.
+        let count = unsafe {
+            match (peek, discard) {
+                (true, false) => consumer.peek(total, base, length)?,
+                (true, true) => consumer.available()?.saturating_sub(total).min(length),
+                (false, false) => consumer.read(base, length)?,
+                (false, true) => {
+                    let count = consumer.available()?.min(length);
+                    consumer.skip(count);
+                    count
+                }
+            }
+        };
+        total += count;
+        if count < length {
+            break;
+        }
+    }
+    if total > 0 && !peek {
+        recv.offset += total as u64;
+        recv.ring_only += total as u64;
+        let left = consumer.available()?;
+        if left <= consumer.capacity() / 4 * 3 {
+            if let Some(link) = socket.link() {
+                attach::wake_writer(link, socket.slot.load(Relaxed), consumer);
+            }
+        }
+        if let Some(entry) = socket.entry() {
+            entry.received(Carrier::Shm, total as u64);
+        }
+    }
+    Ok(total)
+}
+
+/// Whether a pointer is surely no program's memory. What is merely unmapped faults in our copy
+/// where the kernel would answer EFAULT (docs/compatibility.md).
+pub fn is_no_address(pointer: *mut libc::c_void) -> bool {
+    (pointer as usize) < 4096 || (pointer as usize) >= 1 << 56
+}
+
+/// The parts of `vector` behind its first `skip` bytes, empty ones left out.
+pub fn parts(vector: &[iovec], skip: usize) -> impl Iterator<Item = (*mut u8, usize)> + '_ {
+    let mut skip = skip;
+    vector.iter().filter_map(move |part| {
+        let passed = skip.min(part.iov_len);
+        skip -= passed;
+        let length = part.iov_len - passed;
+        (length > 0).then(|| (part.iov_base.cast::<u8>().wrapping_add(passed), length))
+    })
+}
+
+fn from_tcp(
+    socket: &Socket,
+    recv: &mut RecvSide,
+    request: Request<'_>,
+    already: usize,
+) -> Result<Attempt, Broken> {
+    let limit = recv.reader.may_read_tcp(recv.offset).unwrap_or(0);
+    if limit == 0 {
+        return Ok(Attempt::Empty);
+    }
+    let keep = PEEK | libc::MSG_TRUNC;
+    let flags = request.flags & keep | libc::MSG_DONTWAIT;
+    let mut total = 0u64;
+    for (base, length) in parts(request.vector, already) {
+        let length = (length as u64).min(limit - total) as usize;
+        if length == 0 || (total > 0 && request.flags & PEEK != 0) {
+            break;
+        }
+        // SAFETY: the program's own buffer; the kernel answers EFAULT if it is none.
+        let result = unsafe { sys!(libc::SYS_recvfrom, request.fd, base, length, flags, 0, 0) };
+        match result {
+            Ok(count) => {
+                total += count as u64;
+                if count < length {
+                    break;
+                }
+            }
+            Err(_) if total > 0 => break,
+            Err(error) if error.0 == libc::EAGAIN => return Ok(Attempt::Empty),
+            Err(error) => return Ok(Attempt::Error(error.0)),
+        }
+    }
+    if request.flags & PEEK == 0 {
+        recv.offset += total;
+        if let (true, Some(entry)) = (total > 0, socket.entry()) {
+            entry.received(Carrier::Tcp, total);
+        }
+    }
+    Ok(Attempt::Got(total as usize))
+}
+
+/// Waits until another attempt is worth it; `Some` ends the call.
+fn wait(
+    socket: &'static Socket,
+    watch: &Watch,
+    request: Request<'_>,
+    patience: &mut blocking::Patience,
+) -> Option<i32> {
+    if request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed) {
+        return Some(libc::EAGAIN);
+    }
+    let direction = watch.direction?;
+    if patience.spin(&socket.recv_policy, || watch.changed(socket)) {
+        return None;
+    }
+    if handles::is_nonblocking(request.fd) {
+        return Some(libc::EAGAIN);
+    }
+    let word = direction.wake.want_data(FUTEX);
+    // Look once more: what was published before the announcement did not see it.
+    if watch.changed(socket) || blocking::readable_after_announcement(socket, request.fd) {
+        return None;
+    }
+    match patience.sleep(request.fd, &direction.wake.data_wanted, word, &socket.recv_policy) {
+        Woken::Look => None,
+        Woken::TimedOut => Some(libc::EAGAIN),
+        Woken::Interrupted => Some(libc::EINTR),
+    }
+}
+
+/// The reader's words as they were before an attempt: what changed since is worth another.
+struct Watch {
+    direction: Option<&'static Direction>,
+    tail: u64,
+    end: u64,
+}
+
+impl Watch {
+    #[inline]
+    fn new(socket: &Socket) -> Watch {
+        let direction = blocking::direction(socket, false);
+        let (tail, end) = direction.map_or((0, 0), |d| (d.tail(), d.end()));
+        Watch { direction, tail, end }
+    }
+
+    #[inline]
+    fn changed(&self, socket: &Socket) -> bool {
+        self.direction.is_none_or(|d| d.tail() != self.tail || d.end() != self.end)
+            || socket.mode() != Mode::Attached
+    }
+}

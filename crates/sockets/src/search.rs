@@ -1,0 +1,224 @@
+//! When and how the other end of a plain stream is looked for.
+//!
+//! A stream that says little is left alone: short connections must not pay. Once it has carried a
+//! few messages, the end that gets there second finds the first one's rendezvous. No thread of
+//! ours is started before another Shunt process was found.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_link::Link;
+use shunt_os::{handles, peer};
+use shunt_pairing::rendezvous::{self, Meeting};
+use shunt_stats::{Carrier, Reason};
+
+use crate::lock::Lock;
+use crate::pool::{self, stage, Socket};
+use crate::service::{self, Request};
+use crate::{inherit, process};
+
+/// Messages in one direction after which the other end is looked for.
+const MESSAGES_MIN: u32 = 4;
+/// An acceptor leaves the first word to the connector, who knows by which link to ask.
+const MESSAGES_MIN_ACCEPTOR: u32 = 5;
+/// Bytes in both directions after which it is looked for in any case.
+const BYTES_MIN: u64 = 32 * 1024;
+/// A waiting rendezvous is looked at on each of the first calls, then on each 64th.
+const LOOKS_EAGER: u32 = 64;
+/// Rendezvous that wait at the same time; the oldest is given up for a new one.
+const WAITING_MAX: usize = 32;
+
+static WAITING: Lock<Vec<(u32, u32)>> = Lock::new(Vec::new());
+
+/// Which way a native call moved bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    In,
+    Out,
+}
+
+/// Counts a native call of a plain stream, and looks for the other end when it is time.
+#[inline]
+pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
+    if bytes <= 0 {
+        return;
+    }
+    let messages = match way {
+        Way::In => &socket.messages_in,
+        Way::Out => &socket.messages_out,
+    };
+    let count = messages.load(Relaxed).wrapping_add(1);
+    messages.store(count, Relaxed);
+    let total = socket.bytes.load(Relaxed) + bytes as u64;
+    socket.bytes.store(total, Relaxed);
+    if let Some(entry) = socket.entry() {
+        match way {
+            Way::In => entry.received(Carrier::Tcp, bytes as u64),
+            Way::Out => entry.sent(Carrier::Tcp, bytes as u64),
+        }
+    }
+    match socket.stage.load(Relaxed) {
+        stage::YOUNG => {
+            let least = if socket.connector.load(Relaxed) {
+                MESSAGES_MIN
+            } else {
+                MESSAGES_MIN_ACCEPTOR
+            };
+            if count == least || (count > least && count.is_power_of_two()) {
+                search(index, socket);
+            } else if total >= BYTES_MIN && total - bytes as u64 <= BYTES_MIN {
+                search(index, socket);
+            }
+        }
+        stage::WAITING if count < LOOKS_EAGER || count % 64 == 0 => look(index, socket),
+        _ => {}
+    }
+}
+
+fn settle(socket: &Socket, reason: Reason) {
+    socket.stage.store(stage::SETTLED, Relaxed);
+    if let Some(entry) = socket.entry() {
+        entry.set_reason(reason);
+    }
+}
+
+#[cold]
+fn search(index: u32, socket: &'static Socket) {
+    if socket.pinned.load(Relaxed) || process::has_bad_setting() {
+        return settle(socket, if process::has_bad_setting() { Reason::BadSetting } else { Reason::UnsupportedOption });
+    }
+    if !inherit::is_sole_holder(socket) {
+        if let Some(entry) = socket.entry() {
+            entry.set_reason(Reason::SharedWithOtherProcess);
+        }
+        return;
+    }
+    let fd = socket.fd.load(Relaxed);
+    let Ok(tuple) = peer::tuple(fd) else {
+        return settle(socket, Reason::NotConnected);
+    };
+    if let Some(entry) = socket.entry() {
+        publish_addresses(entry, &tuple);
+    }
+    *socket.tuple.lock() = Some(tuple);
+    if !tuple.same_host() {
+        return settle(socket, Reason::NotThisHost);
+    }
+    if inherit::has_strange_options(fd) {
+        return settle(socket, Reason::UnsupportedOption);
+    }
+    let generation = socket.generation.load(Relaxed);
+    if socket.stage.compare_exchange(stage::YOUNG, stage::MEETING, AcqRel, Relaxed).is_err() {
+        return;
+    }
+    if let Some(entry) = socket.entry() {
+        entry.set_reason(Reason::PeerNotFound);
+    }
+    if let Some(service) = service::running() {
+        if let Some(link) = link_for(socket, &tuple) {
+            if socket.connector.load(Relaxed) {
+                service.ask(Request::Offer { index, generation, link, tried: 0 });
+                return;
+            }
+            // The connector will offer; if it does not, look again later.
+            if socket.messages_in.load(Relaxed) < 2 * MESSAGES_MIN_ACCEPTOR {
+                socket.stage.store(stage::YOUNG, Relaxed);
+                return;
+            }
+        }
+    }
+    meet(index, socket, generation, &tuple);
+}
+
+/// Tries the rendezvous; called by program threads and by the service thread.
+pub fn meet(index: u32, socket: &'static Socket, generation: u32, tuple: &peer::Tuple) {
+    match rendezvous::meet(tuple) {
+        Meeting::Found(control) => hand_over(index, socket, generation, control, true),
+        Meeting::Waiting(listener) => {
+            socket.listener.store(listener, Release);
+            socket.stage.store(stage::WAITING, Release);
+            remember(index, generation);
+            if let Some(service) = service::running() {
+                service.watch_rendezvous(listener, index, generation);
+            }
+        }
+        Meeting::Failed(error) if error.0 == libc::EMFILE => {
+            settle(socket, Reason::NoDescriptors);
+        }
+        Meeting::Failed(_) => settle(socket, Reason::LinkFailed),
+    }
+}
+
+/// Whether somebody has come to a waiting rendezvous.
+#[cold]
+pub fn look(index: u32, socket: &'static Socket) {
+    let listener = socket.listener.load(Acquire);
+    if listener < 0 {
+        return;
+    }
+    let generation = socket.generation.load(Relaxed);
+    let Ok(control) = handles::accept_from(listener) else { return };
+    stop_waiting(socket);
+    socket.stage.store(stage::MEETING, Relaxed);
+    hand_over(index, socket, generation, control, false);
+}
+
+fn hand_over(index: u32, socket: &'static Socket, generation: u32, control: i32, came: bool) {
+    match service::start() {
+        Some(service) => service.ask(Request::Meet { index, generation, control, came }),
+        None => {
+            handles::close(control);
+            settle(socket, Reason::LinkFailed);
+        }
+    }
+}
+
+/// Closes a rendezvous that waits.
+pub fn stop_waiting(socket: &Socket) {
+    let listener = socket.listener.swap(-1, AcqRel);
+    if listener >= 0 {
+        handles::close(listener);
+    }
+}
+
+fn remember(index: u32, generation: u32) {
+    let mut waiting = WAITING.lock();
+    waiting.retain(|(index, generation)| {
+        let socket = pool::get(*index);
+        socket.generation.load(Relaxed) == *generation && socket.listener.load(Relaxed) >= 0
+    });
+    if waiting.len() >= WAITING_MAX {
+        let (index, _) = waiting.remove(0);
+        let socket = pool::get(index);
+        stop_waiting(socket);
+        // It may be looked for again when it has carried twice as much.
+        socket.stage.store(stage::YOUNG, Relaxed);
+    }
+    waiting.push((index, generation));
+}
+
+/// A live link to a process that serves the same address as this stream's server end.
+fn link_for(socket: &Socket, tuple: &peer::Tuple) -> Option<&'static Link> {
+    let server = if socket.connector.load(Relaxed) { tuple.remote } else { tuple.local };
+    service::links_serving(&server).into_iter().next()
+}
+
+/// Writes a stream's addresses to its counters.
+pub fn publish_addresses(entry: shunt_stats::StreamEntry, tuple: &peer::Tuple) {
+    let (local, remote) = (&tuple.local, &tuple.remote);
+    if local.is_v4() && remote.is_v4() {
+        let (l, r) = (&local.address[12..], &remote.address[12..]);
+        entry.set_addresses(l, local.port, r, remote.port);
+    } else {
+        entry.set_addresses(&local.address, local.port, &remote.address, remote.port);
+    }
+}
+
+/// In a forked child: forget the parent's rendezvous.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    // SAFETY: one thread, by the caller's word.
+    unsafe { WAITING.force_open() };
+    WAITING.lock().clear();
+}

@@ -1,0 +1,134 @@
+//! Descriptor to what we know of it: one load and a mask on the way of every call.
+//!
+//! Two levels, the second made on demand, so that a huge RLIMIT_NOFILE costs nothing. An entry is
+//! a tag and an index; `Unknown` means that nobody has asked the kernel yet what it is.
+
+// UNSAFETY: pages of the table are mapped once and never unmapped.
+#![allow(unsafe_code)]
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+
+use shunt_os::mapping;
+
+const PAGE_ENTRIES: usize = 4096;
+const PAGES: usize = 1024;
+
+/// What a descriptor is, as far as we know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Not looked at yet.
+    Unknown,
+    /// Nothing of ours: every call passes through.
+    Foreign,
+    /// A TCP socket, by its index in the socket pool.
+    Socket(u32),
+    /// An epoll set, by its index in the pool of sets.
+    Set(u32),
+}
+
+const TAG_BITS: u32 = 2;
+
+impl Entry {
+    fn pack(self) -> u32 {
+        match self {
+            Entry::Unknown => 0,
+            Entry::Foreign => 1,
+            Entry::Socket(index) => index << TAG_BITS | 2,
+            Entry::Set(index) => index << TAG_BITS | 3,
+        }
+    }
+
+    #[inline]
+    fn unpack(word: u32) -> Entry {
+        match word & 3 {
+            0 => Entry::Unknown,
+            1 => Entry::Foreign,
+            2 => Entry::Socket(word >> TAG_BITS),
+            _ => Entry::Set(word >> TAG_BITS),
+        }
+    }
+}
+
+struct Page([AtomicU32; PAGE_ENTRIES]);
+
+static TABLE: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
+
+#[inline]
+fn place(fd: i32) -> Option<&'static AtomicU32> {
+    // A negative number becomes a huge one and finds no page.
+    let fd = fd as u32 as usize;
+    let page = TABLE.get(fd / PAGE_ENTRIES)?.load(Acquire);
+    if page.is_null() {
+        return None;
+    }
+    // SAFETY: a published page stays mapped for ever.
+    Some(unsafe { &(&(*page).0)[fd % PAGE_ENTRIES] })
+}
+
+/// What `fd` is. Numbers without an entry are unknown.
+#[inline]
+pub fn get(fd: i32) -> Entry {
+    match place(fd) {
+        Some(word) => Entry::unpack(word.load(Acquire)),
+        None if (fd as u32 as usize) < PAGES * PAGE_ENTRIES => Entry::Unknown,
+        None => Entry::Foreign,
+    }
+}
+
+/// Sets what `fd` is and returns what it was. Numbers beyond the table (4 million) stay foreign.
+pub fn set(fd: i32, entry: Entry) -> Entry {
+    if let Some(word) = place(fd) {
+        return Entry::unpack(word.swap(entry.pack(), AcqRel));
+    }
+    let Some(slot) = TABLE.get(fd as u32 as usize / PAGE_ENTRIES) else { return Entry::Foreign };
+    if entry == Entry::Unknown {
+        return Entry::Unknown;
+    }
+    let Ok(fresh) = mapping::anonymous(core::mem::size_of::<Page>()) else { return Entry::Foreign };
+    let fresh_page = fresh.base.as_ptr().cast::<Page>();
+    if slot.compare_exchange(null_mut(), fresh_page, AcqRel, Acquire).is_err() {
+        // SAFETY: another thread's page won; nobody has seen this one.
+        unsafe { mapping::unmap(fresh) };
+    }
+    place(fd).map_or(Entry::Foreign, |word| Entry::unpack(word.swap(entry.pack(), AcqRel)))
+}
+
+/// Every descriptor from `first` to `last` that has an entry of its own, lowest first.
+pub fn each(first: u32, last: u32, mut visit: impl FnMut(i32, Entry)) {
+    for (number, slot) in TABLE.iter().enumerate() {
+        let page = slot.load(Acquire);
+        let start = number * PAGE_ENTRIES;
+        if page.is_null() || start > last as usize || start + PAGE_ENTRIES <= first as usize {
+            continue;
+        }
+        // SAFETY: a published page stays mapped for ever.
+        for (at, word) in unsafe { &(*page).0 }.iter().enumerate() {
+            let fd = start + at;
+            let value = word.load(Acquire);
+            if value != 0 && fd >= first as usize && fd <= last as usize {
+                visit(fd as i32, Entry::unpack(value));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_kept_by_number_and_strange_numbers_are_foreign() {
+        assert_eq!(get(70_000), Entry::Unknown);
+        assert_eq!(set(70_000, Entry::Socket(5)), Entry::Unknown);
+        assert_eq!(get(70_000), Entry::Socket(5));
+        assert_eq!(set(70_000, Entry::Set(9)), Entry::Socket(5));
+        assert_eq!(get(-1), Entry::Foreign);
+        assert_eq!(get(i32::MAX), Entry::Foreign);
+        assert_eq!(set(i32::MAX, Entry::Socket(1)), Entry::Foreign);
+        let mut seen = Vec::new();
+        each(69_000, 71_000, |fd, entry| seen.push((fd, entry)));
+        assert_eq!(seen, [(70_000, Entry::Set(9))]);
+        set(70_000, Entry::Unknown);
+    }
+}

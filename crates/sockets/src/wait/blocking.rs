@@ -1,0 +1,151 @@
+//! The wait of a blocking receive or send: spin, then a futex on the wake word of the direction.
+//!
+//! The futex restarts under SA_RESTART and ends with EINTR exactly where the kernel's own wait
+//! would. What stirs on the kernel connection is brought to the sleeper by the service thread.
+
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+use shunt_os::{clock, handles, park, raw, tcp};
+use shunt_readiness::policy::Policy;
+use shunt_ring::Direction;
+use shunt_stream::ReaderOn;
+
+use crate::pool::Socket;
+
+/// How a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Woken {
+    Look,
+    TimedOut,
+    Interrupted,
+}
+
+/// What one call knows of its own waiting: when it began, and how long it may take.
+pub struct Patience {
+    option: i32,
+    began: u64,
+    spun: bool,
+    limit: Option<Option<u64>>,
+}
+
+/// Calls of `changed` between two looks at the clock.
+const LOOKS: u32 = 64;
+
+impl Patience {
+    /// `option`: SO_RCVTIMEO or SO_SNDTIMEO, asked for only if the call sleeps.
+    pub fn new(option: i32) -> Patience {
+        Patience { option, began: 0, spun: false, limit: None }
+    }
+
+    /// Spins once a call, if that pays. True when something changed.
+    pub fn spin(&mut self, policy: &Policy, changed: impl Fn() -> bool) -> bool {
+        if self.began == 0 {
+            self.began = clock::now_ns();
+        }
+        let limit = policy.spin_ns();
+        if limit == 0 || self.spun {
+            return changed();
+        }
+        let began = clock::now_ns();
+        if spin_until(began, limit, changed) {
+            policy.observe(clock::now_ns() - began, false);
+            return true;
+        }
+        self.spun = true;
+        false
+    }
+
+    /// Nanoseconds since the call began to wait.
+    pub fn elapsed(&self) -> u64 {
+        clock::now_ns() - self.began
+    }
+
+    /// Sleeps on `word` while it holds `value`.
+    pub fn sleep(&mut self, fd: i32, word: &AtomicU32, value: u32, policy: &Policy) -> Woken {
+        let option = self.option;
+        let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
+        self.sleep_at_most(word, value, policy, limit)
+    }
+
+    /// As [`sleep`](Self::sleep), with the time-out given.
+    pub fn sleep_at_most(
+        &mut self,
+        word: &AtomicU32,
+        value: u32,
+        policy: &Policy,
+        limit: Option<u64>,
+    ) -> Woken {
+        let now = clock::now_ns();
+        let left = limit.map(|limit| limit.saturating_sub(now - self.began));
+        if left == Some(0) {
+            return Woken::TimedOut;
+        }
+        let slept = park::wait(word, value, left);
+        policy.observe(clock::now_ns() - self.began, true);
+        match slept {
+            Err(error) if error.0 == libc::ETIMEDOUT => Woken::TimedOut,
+            Err(error) if error.0 == libc::EINTR => Woken::Interrupted,
+            _ => Woken::Look,
+        }
+    }
+}
+
+/// Spins until `changed` or `limit` nanoseconds have passed since `began`. Gives the core to
+/// whoever else wants it in between: on one core that is the peer.
+pub fn spin_until(began: u64, limit: u64, changed: impl Fn() -> bool) -> bool {
+    loop {
+        for _ in 0..LOOKS {
+            if changed() {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        raw::sched_yield();
+        if changed() {
+            return true;
+        }
+        if clock::now_ns() - began > limit {
+            return false;
+        }
+    }
+}
+
+/// The words of one direction of an attached stream: the outgoing one, or the incoming.
+#[inline]
+pub fn direction(socket: &Socket, outgoing: bool) -> Option<&'static Direction> {
+    let (link, slot) = (socket.link()?, socket.slot.load(Relaxed));
+    if slot >= link.memory.slots() {
+        return None;
+    }
+    let writer = if outgoing { link.side } else { link.side.other() };
+    // SAFETY: link memory stays mapped; a direction consists of atomics.
+    Some(unsafe { link.memory.direction(slot, writer).as_ref() })
+}
+
+/// Whether the receiving half stands on the ring.
+pub fn on_ring(socket: &Socket) -> bool {
+    socket.recv.lock().reader.on() == ReaderOn::Ring
+}
+
+/// Whether the kernel connection reported the peer's end; asked only after something stirred.
+pub fn companion_ended(socket: &Socket) -> bool {
+    if !socket.companion_stirred.load(Acquire) {
+        return false;
+    }
+    let fd = socket.fd.load(Relaxed);
+    let hints = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    let ended = handles::poll_now(fd, libc::POLLRDHUP) & hints != 0 && tcp::peer_has_ended(fd);
+    if !ended {
+        socket.companion_stirred.store(false, Release);
+    }
+    ended
+}
+
+/// After announcing a sleep: whether TCP has something for a stream that still reads it, or the
+/// kernel connection ended.
+pub fn readable_after_announcement(socket: &Socket, fd: i32) -> bool {
+    if on_ring(socket) {
+        return companion_ended(socket);
+    }
+    handles::poll_now(fd, libc::POLLIN | libc::POLLRDHUP) != 0
+}

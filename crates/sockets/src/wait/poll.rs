@@ -1,0 +1,434 @@
+//! poll, ppoll, select and pselect over mixed sets.
+//!
+//! Without an attached stream the call is the kernel's (streams that may yet be attached count it,
+//! so that nobody goes up to a sleeper whom no bell reaches). With one, the kernel is asked about
+//! everything else, and a bell box, an epoll set of ours that holds the bells of the links, stands
+//! in for the rings while the thread sleeps.
+
+use core::sync::atomic::Ordering::*;
+
+use libc::{nfds_t, pollfd, sigset_t, timespec};
+use shunt_link::Link;
+use shunt_os::{clock, handles, real, set_errno};
+use shunt_readiness::interest::bits;
+use shunt_readiness::policy::Policy;
+
+use crate::lock::Lock;
+use crate::outcome::Outcome;
+use crate::pool::{self, Mode, Socket};
+use crate::receive::leave_native;
+use crate::table::{self, Entry};
+use crate::wait::{blocking, state};
+
+/// An epoll set with link bells; one for each thread that sleeps, kept for the next sleeper.
+struct BellBox {
+    fd: i32,
+    links: Vec<&'static Link>,
+}
+
+static BOXES: Lock<Vec<BellBox>> = Lock::new(Vec::new());
+static POLICY: Policy = Policy::new();
+
+/// Sets larger than this are polled without the stack buffer.
+const SMALL: usize = 64;
+
+/// `poll` and `ppoll`. `timeout` in nanoseconds; `None` is for ever.
+///
+/// # Safety
+/// `entries` is what the program passed for `count`.
+pub unsafe fn poll(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: Option<u64>,
+    mask: *const sigset_t,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    if count == 0 || count > 1 << 20 || crate::receive::is_no_address(entries.cast()) {
+        return Outcome::PassThrough;
+    }
+    // SAFETY: the program's own array.
+    let list = unsafe { core::slice::from_raw_parts_mut(entries, count as usize) };
+    let mut plain = false;
+    let mut attached = false;
+    for entry in list.iter() {
+        match table::get(entry.fd) {
+            Entry::Socket(index) => match pool::get(index).mode() {
+                Mode::Plain => plain = true,
+                Mode::Attached => attached = true,
+                Mode::Inherited => crate::inherit::touch(index),
+                _ => {}
+            },
+            Entry::Set(set) if entry.fd >= 0 => crate::wait::epoll::leave_nested(set),
+            _ => {}
+        }
+    }
+    if !plain && !attached {
+        return Outcome::PassThrough;
+    }
+    if !attached {
+        let counted = count_in(list);
+        if counted.all_plain {
+            let result = genuine();
+            let errno = shunt_os::errno();
+            count_out(list, &counted);
+            set_errno(errno);
+            return Outcome::Genuine(result);
+        }
+        count_out(list, &counted);
+    }
+    mixed(list, timeout, mask)
+}
+
+/// Which entries were counted as native waits, by position.
+struct Counted {
+    all_plain: bool,
+    small: [u32; SMALL],
+    large: Vec<u32>,
+}
+
+const NOT: u32 = u32::MAX;
+
+impl Counted {
+    fn at(&self, position: usize) -> u32 {
+        if self.large.is_empty() {
+            self.small[position]
+        } else {
+            self.large[position]
+        }
+    }
+}
+
+fn count_in(list: &[pollfd]) -> Counted {
+    let large = if list.len() > SMALL { vec![NOT; list.len()] } else { Vec::new() };
+    let mut counted = Counted { all_plain: true, small: [NOT; SMALL], large };
+    for (position, entry) in list.iter().enumerate() {
+        let Entry::Socket(index) = table::get(entry.fd) else { continue };
+        let socket = pool::get(index);
+        socket.native_recv.fetch_add(1, SeqCst);
+        if counted.large.is_empty() {
+            counted.small[position] = index;
+        } else {
+            counted.large[position] = index;
+        }
+        if socket.mode() == Mode::Attached {
+            counted.all_plain = false;
+        }
+    }
+    counted
+}
+
+fn count_out(list: &[pollfd], counted: &Counted) {
+    for position in 0..list.len() {
+        let index = counted.at(position);
+        if index != NOT {
+            leave_native(index, pool::get(index));
+        }
+    }
+}
+
+fn attached(fd: i32) -> Option<(u32, &'static Socket)> {
+    let Entry::Socket(index) = table::get(fd) else { return None };
+    let socket = pool::get(index);
+    (socket.mode() == Mode::Attached).then_some((index, socket))
+}
+
+/// Fills `revents` of attached streams; returns how many are ready. Others get 0.
+fn look(list: &mut [pollfd], arming: bool) -> usize {
+    let mut ready = 0;
+    for entry in list.iter_mut() {
+        entry.revents = 0;
+        let Some((index, socket)) = attached(entry.fd) else { continue };
+        let asked = u32::from(entry.events as u16);
+        if arming {
+            state::arm(socket, asked & (bits::OUT | bits::WRNORM) != 0);
+        }
+        let Some(mask) = state::mask(index, socket) else { continue };
+        let events = mask & (asked | bits::ERR | bits::HUP);
+        entry.revents = events as i16;
+        ready += usize::from(events != 0);
+    }
+    ready
+}
+
+fn links_of(list: &[pollfd]) -> Vec<&'static Link> {
+    let mut links: Vec<&'static Link> = Vec::new();
+    for entry in list {
+        if let Some(link) = attached(entry.fd).and_then(|(_, socket)| socket.link()) {
+            if !links.iter().any(|known| core::ptr::eq(*known, link)) {
+                links.push(link);
+            }
+        }
+    }
+    links
+}
+
+fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Outcome {
+    let began = clock::now_ns();
+    let foreign = list.iter().any(|entry| entry.fd >= 0 && attached(entry.fd).is_none());
+    let mut spun = false;
+    let mut box_: Option<BellBox> = None;
+    let outcome = loop {
+        let ready = look(list, false);
+        let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+        if ready > 0 || left == Some(0) || foreign {
+            if !foreign {
+                break Outcome::Handled(ready as isize);
+            }
+            // SAFETY: no box, the program's list.
+            match unsafe { kernel(list, None, Some(0), mask) } {
+                Err(()) => break Outcome::Genuine(-1),
+                Ok(more) if ready + more > 0 || left == Some(0) => {
+                    break Outcome::Handled((ready + more) as isize);
+                }
+                Ok(_) => {}
+            }
+        }
+        let spin = POLICY.spin_ns().min(left.unwrap_or(u64::MAX));
+        if spin > 0 && !spun {
+            spun = true;
+            let start = clock::now_ns();
+            if blocking::spin_until(start, spin, || changed(list)) {
+                POLICY.observe(clock::now_ns() - start, false);
+                continue;
+            }
+        }
+        let links = links_of(list);
+        let bell_box = box_.get_or_insert_with(take_box);
+        bell_box.join(&links);
+        links.iter().for_each(|link| link.own_ready().announce_sleep());
+        let mut failed = false;
+        if look(list, true) == 0 {
+            let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+            // SAFETY: the program's list.
+            let slept = unsafe { kernel(list, Some(bell_box.fd), left, mask) };
+            let errno = shunt_os::errno();
+            POLICY.observe(clock::now_ns() - began, true);
+            bell_box.empty();
+            set_errno(errno);
+            failed = slept.is_err();
+        }
+        links.iter().for_each(|link| link.own_ready().retract_sleep());
+        forward_marks(&links);
+        if failed {
+            break Outcome::Genuine(-1);
+        }
+    };
+    if let Some(bell_box) = box_ {
+        BOXES.lock().push(bell_box);
+    }
+    outcome
+}
+
+/// Marks that a sleeper of this kind leaves behind belong to epoll sets, if to anybody.
+fn forward_marks(links: &[&'static Link]) {
+    for link in links {
+        if link.own_ready().any() {
+            link.own_ready().drain(|slot| {
+                if let Some(index) = link.stream(slot) {
+                    crate::wait::epoll::stir(index, pool::get(index));
+                }
+            });
+        }
+    }
+}
+
+/// Whether any attached stream looks different from an idle one: cheap, for spinning.
+fn changed(list: &[pollfd]) -> bool {
+    list.iter().any(|entry| {
+        let Some((_, socket)) = attached(entry.fd) else { return false };
+        let wants_out = entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
+        blocking::direction(socket, false).is_some_and(|d| d.tail() != d.head() || d.end() != 3)
+            || (wants_out
+                && blocking::direction(socket, true)
+                    .is_some_and(|d| d.tail().wrapping_sub(d.head()) < 64 * 1024))
+            || socket.companion_stirred.load(Relaxed)
+    })
+}
+
+/// The kernel's answer for everything: foreign descriptors as asked, attached streams only for
+/// what TCP alone knows. Adds to `revents`; returns how many foreign entries are ready.
+unsafe fn kernel(
+    list: &mut [pollfd],
+    bell_box: Option<i32>,
+    timeout: Option<u64>,
+    mask: *const sigset_t,
+) -> Result<usize, ()> {
+    let mut small = [pollfd { fd: -1, events: 0, revents: 0 }; SMALL + 1];
+    let mut large;
+    let asked: &mut [pollfd] = if list.len() < SMALL {
+        &mut small[..list.len() + 1]
+    } else {
+        large = vec![pollfd { fd: -1, events: 0, revents: 0 }; list.len() + 1];
+        &mut large[..]
+    };
+    for (to, from) in asked.iter_mut().zip(list.iter()) {
+        *to = pollfd { fd: from.fd, events: from.events, revents: 0 };
+        if let Some((_, socket)) = attached(from.fd) {
+            // Looking without waiting was done already.
+            to.fd = if bell_box.is_some() { from.fd } else { -1 };
+            to.events = companion_events(socket, from.events);
+        }
+    }
+    asked[list.len()] = pollfd { fd: bell_box.unwrap_or(-1), events: libc::POLLIN, revents: 0 };
+    let span = timeout.map(|ns| timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
+    // SAFETY: our own array and a valid timespec; the mask is the program's.
+    let got = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as nfds_t, span, mask) };
+    if got < 0 {
+        return Err(());
+    }
+    let mut ready = 0;
+    for (from, to) in asked.iter().zip(list.iter_mut()) {
+        if from.revents == 0 {
+            continue;
+        }
+        match attached(to.fd) {
+            Some((_, socket)) => socket.companion_stirred.store(true, Release),
+            None => {
+                to.revents = from.revents;
+                ready += 1;
+            }
+        }
+    }
+    Ok(ready)
+}
+
+/// What to ask the kernel of an attached stream's connection during a sleep: what is already
+/// known to be so must not end the sleep at once.
+fn companion_events(socket: &Socket, asked: i16) -> i16 {
+    let mut events = 0;
+    let reads_tcp = !blocking::on_ring(socket);
+    if reads_tcp {
+        events |= asked & (libc::POLLIN | libc::POLLRDNORM);
+    }
+    if socket.send.lock().writer.on() == shunt_stream::WriterOn::Tcp {
+        events |= asked & (libc::POLLOUT | libc::POLLWRNORM);
+    }
+    let now = handles::poll_now(socket.fd.load(Relaxed), libc::POLLRDHUP | libc::POLLPRI);
+    events | (asked & libc::POLLPRI | libc::POLLRDHUP) & !now
+}
+
+fn take_box() -> BellBox {
+    if let Some(bell_box) = BOXES.lock().pop() {
+        return bell_box;
+    }
+    BellBox { fd: handles::epoll().unwrap_or(-1), links: Vec::new() }
+}
+
+impl BellBox {
+    fn join(&mut self, links: &[&'static Link]) {
+        self.links.retain(|link| link.is_alive());
+        for link in links {
+            if !self.links.iter().any(|known| core::ptr::eq(*known, *link)) {
+                let events = bits::IN | bits::ET;
+                let add = libc::EPOLL_CTL_ADD;
+                let _ = handles::epoll_ctl(self.fd, add, link.own_bell, events, 0);
+                self.links.push(link);
+            }
+        }
+    }
+
+    /// Takes the rings that woke us, so that the next sleep is not ended by them.
+    fn empty(&self) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        while matches!(handles::epoll_wait(self.fd, &mut events, 0), Ok(16)) {}
+    }
+}
+
+/// `select` and `pselect`, by way of poll. `None`: nothing of ours is in the sets.
+///
+/// # Safety
+/// The sets are what the program passed for `count`.
+pub unsafe fn select(
+    count: i32,
+    sets: [*mut libc::fd_set; 3],
+    timeout: Option<u64>,
+    mask: *const sigset_t,
+) -> Option<Outcome> {
+    if !(1..=1 << 20).contains(&count) {
+        return None;
+    }
+    let words = (count as usize).div_ceil(64);
+    let bit = |set: *mut libc::fd_set, fd: i32| -> bool {
+        // SAFETY: the program's sets hold at least `count` bits.
+        !set.is_null() && unsafe { *set.cast::<u64>().add(fd as usize / 64) } >> (fd % 64) & 1 != 0
+    };
+    let mut ours = false;
+    let mut list = Vec::new();
+    for fd in 0..count {
+        let wanted = sets.map(|set| bit(set, fd));
+        if wanted == [false; 3] {
+            continue;
+        }
+        ours |= matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_));
+        let events = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+        let asked = (0..3).filter(|i| wanted[*i]).fold(0, |all, i| all | events[i]);
+        list.push(pollfd { fd, events: asked, revents: 0 });
+    }
+    if !ours {
+        return None;
+    }
+    // select reports bad descriptors as an error of the call; the kernel knows them.
+    if list.iter().any(|entry| handles::poll_now(entry.fd, 0) & libc::POLLNVAL != 0) {
+        return None;
+    }
+    let (base, length) = (list.as_mut_ptr(), list.len() as nfds_t);
+    let span = timeout.map(|ns| timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let genuine = || {
+        let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
+        // SAFETY: our own list.
+        unsafe { real::ppoll(base, length, span, mask) as isize }
+    };
+    // SAFETY: our own list.
+    let outcome = unsafe { poll(base, length, timeout, mask, genuine) };
+    let ready = match outcome {
+        Outcome::Handled(count) | Outcome::Genuine(count) if count >= 0 => count,
+        Outcome::PassThrough => genuine(),
+        other => return Some(other),
+    };
+    if ready < 0 {
+        return Some(Outcome::Genuine(-1));
+    }
+    let meaning = [
+        libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
+        libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
+        libc::POLLPRI,
+    ];
+    let mut total = 0;
+    for (which, set) in sets.iter().enumerate() {
+        if set.is_null() {
+            continue;
+        }
+        let before: Vec<bool> = list.iter().map(|entry| bit(*set, entry.fd)).collect();
+        for word in 0..words {
+            // SAFETY: within the program's set.
+            unsafe { *set.cast::<u64>().add(word) = 0 };
+        }
+        for (entry, wanted) in list.iter().zip(before) {
+            if wanted && entry.revents & meaning[which] != 0 {
+                // SAFETY: within the program's set.
+                unsafe { *set.cast::<u64>().add(entry.fd as usize / 64) |= 1 << (entry.fd % 64) };
+                total += 1;
+            }
+        }
+    }
+    Some(Outcome::Handled(total))
+}
+
+/// In a forked child: the boxes are the parent's.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    // SAFETY: one thread, by the caller's word.
+    unsafe { BOXES.force_open() };
+    for bell_box in BOXES.lock().drain(..) {
+        handles::close(bell_box.fd);
+    }
+}

@@ -1,0 +1,184 @@
+//! What poll and epoll would say of an attached stream now.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_os::{handles, tcp};
+use shunt_readiness::interest::bits;
+use shunt_ring::WAIT_SET;
+use shunt_stream::{ReaderOn, WriterOn};
+
+use crate::attach::{self, agree_locked, break_stream, incoming, observe_writer, restart_consumer, Broken};
+use crate::pool::{Mode, Socket};
+use crate::wait::blocking;
+
+/// Kernel poll bits are numerically the epoll bits.
+const ENDS: u32 = bits::RDHUP | bits::HUP | bits::ERR;
+const READABLE: u32 = bits::IN | bits::RDNORM;
+const WRITABLE: u32 = bits::OUT | bits::WRNORM;
+
+/// What each half says by itself, and whether the kernel must be asked for it.
+struct Halves {
+    readable: bool,
+    read_kernel: bool,
+    /// TCP may hold bytes behind the crossing, which are not to be had yet.
+    tcp_open: bool,
+    writable: bool,
+    write_kernel: bool,
+    shut: bool,
+    /// On the ring, every byte that arrived.
+    arrived: Option<u64>,
+    /// On TCP, bytes that came by rings before.
+    skew: u64,
+}
+
+/// What an attached stream is like now.
+#[derive(Clone, Copy, Default)]
+pub struct State {
+    /// Event bits, whether asked for or not.
+    pub mask: u32,
+    /// Bytes that have arrived since the stream began, read or not: more of them is an edge.
+    pub arrived: u64,
+    /// How often a send found no room: room after that is an edge.
+    pub fulls: u32,
+}
+
+/// The event mask of an attached stream; `None` if it is attached no more.
+pub fn mask(index: u32, socket: &'static Socket) -> Option<u32> {
+    look(index, socket, false).map(|state| state.mask)
+}
+
+/// The state of an attached stream; `None` if it is attached no more. `edges`: `arrived` is
+/// wanted, which costs a system call while the stream reads TCP.
+pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
+    let fulls = socket.fulls.load(Relaxed);
+    let halves = match halves(socket) {
+        Ok(halves) => halves?,
+        Err(Broken) => {
+            break_stream(index, socket);
+            return None;
+        }
+    };
+    let mut mask = 0;
+    if halves.readable {
+        mask |= READABLE;
+    }
+    if halves.writable {
+        mask |= WRITABLE;
+    }
+    let ask = halves.read_kernel
+        || halves.write_kernel
+        || halves.shut
+        || socket.companion_stirred.load(Acquire);
+    if ask {
+        mask |= kernel(socket, &halves);
+    }
+    let arrived = match halves.arrived {
+        Some(arrived) => arrived,
+        None if edges => tcp::bytes_received(socket.fd.load(Relaxed)).unwrap_or(0) + halves.skew,
+        None => 0,
+    };
+    Some(State { mask, arrived, fulls })
+}
+
+fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
+    let mut halves = Halves {
+        readable: false,
+        read_kernel: false,
+        tcp_open: false,
+        writable: false,
+        write_kernel: false,
+        shut: false,
+        arrived: None,
+        skew: 0,
+    };
+    {
+        let mut recv = socket.recv.lock();
+        let (Some(link), Mode::Attached) = (socket.link(), socket.mode()) else {
+            return Ok(None);
+        };
+        halves.shut = recv.shut;
+        halves.skew = recv.ring_only;
+        if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
+            halves.read_kernel = true;
+            halves.tcp_open = true;
+        } else {
+            let ready = match (recv.reader.on(), &mut recv.consumer) {
+                (ReaderOn::Ring, Some(consumer)) => consumer.available_fresh()? > 0,
+                _ => false,
+            };
+            if ready {
+                halves.readable = true;
+            } else {
+                let words = incoming(link, socket.slot.load(Relaxed));
+                let offset = recv.offset;
+                let now = recv.reader.observe(&words, offset)?;
+                restart_consumer(&mut recv);
+                match now {
+                    ReaderOn::Ring => {
+                        if let Some(consumer) = &mut recv.consumer {
+                            halves.readable = consumer.available_fresh()? > 0;
+                        }
+                    }
+                    ReaderOn::Crossing { .. } => {
+                        halves.read_kernel = true;
+                        halves.tcp_open = true;
+                    }
+                    ReaderOn::Tcp | ReaderOn::Salvage { .. } => {
+                        halves.read_kernel = true;
+                        halves.tcp_open = true;
+                        halves.readable |= recv.reset_pending;
+                    }
+                }
+            }
+        }
+        if let (ReaderOn::Ring, Some(consumer)) = (recv.reader.on(), &mut recv.consumer) {
+            halves.arrived = Some(consumer.head() + consumer.available()? as u64);
+        }
+    }
+    let mut send = socket.send.lock();
+    if socket.mode() != Mode::Attached {
+        return Ok(None);
+    }
+    match observe_writer(socket, &mut send)? {
+        WriterOn::Ring => {
+            if let Some(producer) = &mut send.producer {
+                let enough = producer.capacity() / 4;
+                halves.writable = producer.free_at_least(enough)? >= enough;
+            }
+        }
+        WriterOn::Tcp => halves.write_kernel = true,
+        WriterOn::Resend { .. } => {
+            halves.write_kernel = attach::resend(socket, &mut send)?;
+        }
+    }
+    Ok(Some(halves))
+}
+
+fn kernel(socket: &Socket, halves: &Halves) -> u32 {
+    let asked = READABLE | WRITABLE | bits::PRI | bits::RDHUP;
+    let said = u32::from(handles::poll_now(socket.fd.load(Relaxed), asked as i16) as u16);
+    let mut mask = said & (bits::ERR | bits::HUP | bits::PRI | bits::RDHUP);
+    if halves.tcp_open || said & ENDS != 0 || halves.shut {
+        mask |= said & READABLE;
+    }
+    if halves.write_kernel || said & (bits::ERR | bits::HUP) != 0 {
+        mask |= said & WRITABLE;
+    }
+    if said & (ENDS | bits::PRI) == 0 {
+        socket.companion_stirred.store(false, Release);
+    }
+    mask
+}
+
+/// Asks the peer to tell the link when there is something to read, and room to write if wanted.
+/// The caller looks at [`mask`] once more afterwards.
+pub fn arm(socket: &Socket, wants_out: bool) {
+    if let Some(direction) = blocking::direction(socket, false) {
+        direction.wake.want_data(WAIT_SET);
+    }
+    if wants_out {
+        if let Some(direction) = blocking::direction(socket, true) {
+            direction.wake.want_space(WAIT_SET);
+        }
+    }
+}
