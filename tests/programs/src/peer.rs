@@ -88,7 +88,7 @@ impl Working {
             return Ok(output);
         }
         let errors = std::fs::read_to_string(&self.errors).unwrap_or_default();
-        let said = String::from_utf8_lossy(&output[output.len().saturating_sub(600)..]);
+        let said = crate::stage::last_words(&output, 600);
         Err(format!("{} ended with {status}: {}\n{said}", self.program, errors.trim_end()))
     }
 

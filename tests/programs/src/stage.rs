@@ -182,9 +182,10 @@ impl Stage {
         for entry in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             if entry.path().extension().is_some_and(|extension| extension == "log") {
                 let log = std::fs::read(entry.path()).unwrap_or_default();
-                let log =
-                    String::from_utf8_lossy(&log[log.len().saturating_sub(1500)..]).into_owned();
-                text.push_str(&format!("  {}: {}\n", entry.path().display(), log.trim_end()));
+                if !log.is_empty() {
+                    let words = last_words(&log, 1500);
+                    text.push_str(&format!("  {}: {words}\n", entry.path().display()));
+                }
             }
         }
         text
@@ -195,6 +196,18 @@ impl Drop for Stage {
     fn drop(&mut self) {
         // Nothing depends on it: the directory is in the system's temporary place.
         let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The end of a program's output; content that is no text is only counted.
+pub fn last_words(output: &[u8], bytes_max: usize) -> String {
+    match std::str::from_utf8(output) {
+        Ok(text) => {
+            let from = text.len().saturating_sub(bytes_max);
+            let from = (from..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+            text[from..].trim_end().to_owned()
+        }
+        Err(_) => format!("({} bytes that are no text)", output.len()),
     }
 }
 
