@@ -10,7 +10,7 @@ use shunt_os::{handles, park, tcp};
 use shunt_pairing::message::{Kind, Message};
 use shunt_ring::{Consumer, Corrupt, Producer, FUTEX, WAIT_SET};
 use shunt_stats::{Carrier, Reason};
-use shunt_stream::{ReaderDied, StopOutcome, Violation, WriterOn};
+use shunt_stream::{End, ReaderDied, StopOutcome, Violation, WriterOn};
 
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
@@ -268,8 +268,10 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
             Ok(count) => send.writer.resent(&words, from + count as u64)?,
             Err(error) if error.0 == libc::EAGAIN => return Ok(false),
             Err(error) if error.0 == libc::EINTR => continue,
-            // Nobody is there to read them; the kernel has the answer for whoever asks.
-            Err(_) => send.writer.resent(&words, to)?,
+            Err(error) => {
+                send.failed = Some(error.0);
+                send.writer.resent(&words, to)?
+            }
         };
     }
     Ok(true)
@@ -284,7 +286,14 @@ pub fn flush(index: u32, socket: &'static Socket) {
         if socket.mode() != Mode::Attached {
             return;
         }
-        match observe_writer(socket, &mut send).and_then(|_| resend(socket, &mut send)) {
+        let closed = socket.link().is_some_and(|link| {
+            let end = shunt_stream::Words::end(&outgoing(link, socket.slot.load(Relaxed)));
+            matches!(End::decode(end), Ok(End::Closed(_)))
+        });
+        let observed = observe_writer(socket, &mut send);
+        // Nobody reads after a close: the kernel is asked only when the program sends again, so
+        // that its answer reaches the program.
+        match observed.and_then(|_| if closed { Ok(true) } else { resend(socket, &mut send) }) {
             Ok(true) => {
                 if core::mem::take(&mut send.fin_pending) {
                     handles::shut_writing(socket.fd.load(Relaxed));

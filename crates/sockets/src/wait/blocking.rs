@@ -20,6 +20,28 @@ pub enum Woken {
     Interrupted,
 }
 
+/// A thread's call has had to wait: a close by another thread lets it finish.
+pub struct Inside {
+    index: u32,
+    socket: &'static Socket,
+}
+
+impl Inside {
+    pub fn enter(index: u32, socket: &'static Socket) -> Inside {
+        socket.inside.fetch_add(1, SeqCst);
+        Inside { index, socket }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let last = self.socket.inside.fetch_sub(1, SeqCst) == 1;
+        if last && self.socket.closing.load(SeqCst) {
+            crate::calls::descriptor::finish_closing(self.index);
+        }
+    }
+}
+
 /// What one call knows of its own waiting: when it began, and how long it may take.
 pub struct Patience {
     option: i32,

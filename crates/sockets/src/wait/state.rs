@@ -96,7 +96,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         let (Some(link), Mode::Attached) = (socket.link(), socket.mode()) else {
             return Ok(None);
         };
-        halves.shut = recv.shut;
+        halves.shut = socket.shut_reading.load(Relaxed);
         halves.skew = recv.ring_only;
         if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
             halves.read_kernel = true;
@@ -131,8 +131,15 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                 }
             }
         }
-        if let (ReaderOn::Ring, Some(consumer)) = (recv.reader.on(), &mut recv.consumer) {
-            halves.arrived = Some(consumer.head() + consumer.available()? as u64);
+        match (recv.reader.on(), &mut recv.consumer) {
+            (ReaderOn::Ring, Some(consumer)) => {
+                halves.arrived = Some(consumer.head() + consumer.available()? as u64);
+            }
+            // TCP has arrived up to the crossing; the ring's bytes count as well.
+            (ReaderOn::Crossing { .. }, Some(consumer)) => {
+                halves.arrived = Some(consumer.direction().tail());
+            }
+            _ => {}
         }
     }
     let mut send = socket.send.lock();

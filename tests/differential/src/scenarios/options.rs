@@ -558,6 +558,8 @@ fn servers_that_share_a_port_serve_all_clients(a: &Actor) {
                 let s = socket::accept(listeners[chosen].0).fd("accept");
                 a.warm_as_server(s);
                 io::send(s, b"hello", 0).value("send");
+                // Closing first would take the stream off the ring while the client still looks.
+                io::recv(s, &mut [0; 1], 0);
                 socket::close(s);
             },
         );
