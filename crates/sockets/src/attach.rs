@@ -335,12 +335,17 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
 }
 
 /// The writer holds its FIN.
-pub fn fin_is_held(socket: &'static Socket) {
-    let mut recv = socket.recv.lock();
-    if socket.mode() == Mode::Attached {
+pub fn fin_is_held(index: u32, socket: &'static Socket) {
+    {
+        let mut recv = socket.recv.lock();
+        if socket.mode() != Mode::Attached {
+            return;
+        }
         recv.fin_held = true;
+        recv.peer_shut = true;
         report_drained(socket, &mut recv);
     }
+    wake_own(index, socket);
 }
 
 /// Tells a writer that holds its FIN when the ring is empty.
@@ -394,6 +399,7 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
         Mode::Attached => {}
         _ => return,
     }
+    let mut asked = None;
     let done = (|| -> Result<bool, Broken> {
         let mut recv = socket.recv.lock();
         let mut send = socket.send.lock();
@@ -403,7 +409,9 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
         let was_up = on_ring(&recv, &send);
         go_down(socket, &mut send)?;
         let sent = resend(socket, &mut send)?;
-        stop_reading(socket, &mut recv)?;
+        if stop_reading(socket, &mut recv)? == StopOutcome::Asked {
+            asked = socket.link().map(|link| (link, socket.slot.load(Relaxed)));
+        }
         if let (true, Some(entry)) = (was_up, socket.entry()) {
             entry.reverted();
             entry.set_reason(reason);
@@ -411,6 +419,9 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
         }
         Ok(sent)
     })();
+    if let (Some((link, slot)), true) = (asked, done.is_ok()) {
+        await_answer(link, slot);
+    }
     match done {
         Ok(true) => {}
         Ok(false) => {
@@ -419,6 +430,23 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
             }
         }
         Err(Broken) => break_stream(index, socket),
+    }
+}
+
+/// After a stop that asked the writer for bytes: waits a little for them to be on TCP. Whoever
+/// holds the descriptor next then finds them there at once, and they outlive the writer.
+fn await_answer(link: &Link, slot: u32) {
+    let words = incoming(link, slot);
+    for round in 0..400 {
+        let end = End::decode(shunt_stream::Words::end(&words));
+        if !link.is_alive() || !matches!(end, Ok(End::Stop(_) | End::Recalled(_))) {
+            return;
+        }
+        if round < 50 {
+            shunt_os::raw::sched_yield();
+        } else {
+            shunt_os::raw::nanosleep(50_000);
+        }
     }
 }
 
@@ -580,6 +608,9 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
                     wake_writer(link, slot, consumer);
                 }
                 tell(link, Kind::Stopped, slot);
+                if !alone {
+                    await_answer(link, slot);
+                }
             }
         }
     }

@@ -58,6 +58,8 @@ pub struct RecvSide {
     pub offset_known: bool,
     /// The writer holds its FIN until the ring is drained, so that this end can still leave.
     pub fin_held: bool,
+    /// The writer was shut down: the end of the stream follows the ring's last byte.
+    pub peer_shut: bool,
     /// Calls that found nothing and have not ended yet: a close lets them finish.
     pub waiting: u32,
     /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
@@ -260,6 +262,7 @@ impl RecvSide {
             offset: 0,
             offset_known: false,
             fin_held: false,
+            peer_shut: false,
             waiting: 0,
             ring_only: 0,
             reset_pending: false,

@@ -218,6 +218,9 @@ fn attempt(
                     }
                 }
                 attach::report_drained(socket, recv);
+                if recv.peer_shut {
+                    return Ok(Attempt::Got(0));
+                }
                 if !blocking::companion_ended(socket) {
                     return Ok(Attempt::Empty);
                 }

@@ -624,7 +624,7 @@ impl Work {
             }
             Kind::FinHeld => {
                 if let Some(index) = link.stream(message.slot) {
-                    attach::fin_is_held(pool::get(index));
+                    attach::fin_is_held(index, pool::get(index));
                 }
             }
             Kind::Drained => {

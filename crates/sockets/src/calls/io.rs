@@ -26,7 +26,16 @@ enum Found {
 
 #[inline]
 fn find(fd: c_int) -> Found {
-    let Entry::Socket(index) = table::get(fd) else { return Found::Foreign };
+    let index = match table::get(fd) {
+        Entry::Socket(index) => index,
+        entry => {
+            if entry == Entry::Unknown {
+                // The number may be one that a descriptor of ours has for a moment.
+                shunt_os::handles::await_windows();
+            }
+            return Found::Foreign;
+        }
+    };
     let socket = pool::get(index);
     match socket.mode() {
         Mode::Plain => Found::Plain(index, socket),
@@ -105,7 +114,6 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
 pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
     if !matches!(table::get(fd), Entry::Socket(_)) {
         crate::wait::epoll::wrote_elsewhere();
-        return Outcome::PassThrough;
     }
     send(fd, vector, 0, genuine)
 }

@@ -25,6 +25,8 @@ struct Halves {
     writable: bool,
     write_kernel: bool,
     shut: bool,
+    peer_shut: bool,
+    own_shut: bool,
     /// On the ring, every byte that arrived.
     arrived: Option<u64>,
     /// On TCP, bytes that came by rings before.
@@ -59,6 +61,12 @@ pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
         }
     };
     let mut mask = 0;
+    if halves.peer_shut {
+        mask |= READABLE | bits::RDHUP;
+        if halves.own_shut {
+            mask |= bits::HUP;
+        }
+    }
     if halves.readable {
         mask |= READABLE;
     }
@@ -88,6 +96,8 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         writable: false,
         write_kernel: false,
         shut: false,
+        peer_shut: false,
+        own_shut: false,
         arrived: None,
         skew: 0,
     };
@@ -98,6 +108,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         };
         halves.shut = socket.shut_reading.load(Relaxed);
         halves.skew = recv.ring_only;
+        halves.peer_shut = recv.peer_shut;
         if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
             halves.read_kernel = true;
             halves.tcp_open = true;
@@ -153,6 +164,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     if socket.mode() != Mode::Attached {
         return Ok(None);
     }
+    halves.own_shut = send.shut;
     match observe_writer(socket, &mut send)? {
         WriterOn::Ring => {
             let send = &mut *send;
