@@ -266,22 +266,22 @@ fn free_if_last(link: &'static Link, slot: u32) {
 }
 
 /// The stream's descriptor closes while bytes of the ring are still on their way to TCP: the
-/// service keeps a descriptor of its own until they are sent.
-pub fn resend_after_close(_index: u32, socket: &Socket, send: &mut SendSide) {
-    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return };
-    let WriterOn::Resend { from, to } = send.writer.on() else { return };
-    let Ok(fd) = handles::duplicate(socket.fd.load(Relaxed)) else { return };
+/// service keeps a descriptor of its own, and the slot, until they are sent. False if it cannot.
+pub fn resend_after_close(socket: &Socket, send: &mut SendSide) -> bool {
+    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return false };
+    let WriterOn::Resend { from, to } = send.writer.on() else { return false };
+    let Some(service) = running() else { return false };
+    let Ok(fd) = handles::duplicate(socket.fd.load(Relaxed)) else { return false };
     let mut bytes = vec![0u8; (to - from) as usize];
     // SAFETY: the vector is writable for its length.
     if unsafe { producer.copy_back(from, bytes.as_mut_ptr(), bytes.len()) }.is_err() {
         handles::close(fd);
-        return;
+        return false;
     }
     let slot = socket.slot.load(Relaxed);
     let writer = core::mem::take(&mut send.writer);
-    if let Some(service) = running() {
-        service.ask(Request::Finish(Orphan { fd, writer, link, slot, bytes, start: from }));
-    }
+    service.ask(Request::Finish(Orphan { fd, writer, link, slot, bytes, start: from }));
+    true
 }
 
 impl Work {
@@ -622,6 +622,16 @@ impl Work {
                     attach::flush(index, pool::get(index));
                 }
             }
+            Kind::FinHeld => {
+                if let Some(index) = link.stream(message.slot) {
+                    attach::fin_is_held(pool::get(index));
+                }
+            }
+            Kind::Drained => {
+                if let Some(index) = link.stream(message.slot) {
+                    attach::send_held_fin(index, pool::get(index));
+                }
+            }
             Kind::Released => free_if_last(link, message.slot),
             Kind::Offer => self.consider(link, message, received),
             Kind::Accept => return self.accepted(link, message, received),
@@ -788,6 +798,7 @@ impl Work {
             Ok(true) | Err(Broken) => {
                 let _ = handles::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, orphan.fd, 0, 0);
                 handles::close(orphan.fd);
+                released(orphan.link, orphan.slot);
                 false
             }
         });

@@ -17,7 +17,7 @@ const CONTROL: Fd = 701;
 /// Longer than any state needs to settle, shorter than the watchdog's patience.
 const SETTLE_SECONDS_MAX: u64 = 4;
 const EXCHANGES: u64 = 64;
-const EXCHANGES_MAX: u64 = 2000;
+const EXCHANGES_MAX: u64 = 200_000;
 
 /// The note that a warm-up leaves when it failed; the harness judges it, not the comparison.
 pub const WARM_UP: &str = "warm-up";

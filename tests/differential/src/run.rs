@@ -130,7 +130,7 @@ pub fn run(setting: &Setting, library: &Path) -> Record {
 
 /// The fast path must have run where it should, and must not where it cannot.
 fn check_path(setting: &Setting, directory: &Path, record: &mut Record) {
-    let report = directory.join("report");
+    let report = directory.join("shunt-report-here");
     let wrong = match (setting.mode, setting.carrier) {
         (Mode::Both, Carrier::Ring) => {
             let never = record.notes.iter().any(|note| note.what == WARM_UP);
@@ -178,7 +178,7 @@ fn start(
         .env_remove("SHUNT_REPORT_DIR")
         .process_group(0);
     if setting.mode.accelerates(side) {
-        let report = directory.join("report");
+        let report = directory.join("shunt-report-here");
         std::fs::create_dir_all(&report).expect("a report directory");
         command.env("LD_PRELOAD", library).env("SHUNT_REPORT_DIR", report);
     }
@@ -248,7 +248,7 @@ fn answer(question: &str, setting: &Setting, directory: &Path) -> bool {
     }
     let mut words = question.split(' ').skip(1).map(|word| word.parse().unwrap_or(0));
     let (client, server) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
-    fast_path::is_upgraded(&directory.join("report"), client, server)
+    fast_path::is_upgraded(&directory.join("shunt-report-here"), client, server)
 }
 
 fn kill_group(running: &Running) {

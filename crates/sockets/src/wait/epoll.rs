@@ -246,11 +246,14 @@ impl Inner {
     }
 
     /// The kernel reported this to the program.
-    fn reported(&mut self, data: u64) {
+    fn reported(&mut self, data: u64, events: u32) {
         let Some(fd) = self.by_data.get(&data) else { return };
         if let Some(registration) = self.registrations.get_mut(fd) {
             if !registration.managed && registration.interest.data == data {
                 registration.fresh = false;
+                if events & bits::OUT != 0 {
+                    registration.told.fulls = pool::get(registration.socket).fulls.load(Relaxed);
+                }
                 registration.interest.disabled =
                     registration.interest.events & bits::ONESHOT != 0;
             }
@@ -434,15 +437,14 @@ fn manage(set: &Set, socket: &'static Socket, fd: i32) -> Managed {
     set.touched.store(true, SeqCst);
     let socket_fd = socket.fd.load(Relaxed);
     if registration.interest.is_edge() && !registration.fresh {
-        if tcp::readable(socket_fd).unwrap_or(0) > 0 {
+        // The order matters: what has arrived by the first look has been read by the second, so
+        // the program has been told of it; what comes later will be an edge.
+        let arrived = tcp::bytes_received(socket_fd).unwrap_or(0);
+        let ends = handles::poll_now(socket_fd, libc::POLLRDHUP | libc::POLLPRI);
+        if tcp::readable(socket_fd).unwrap_or(0) > 0 || ends != 0 {
             return Managed::Later;
         }
-        let told = State {
-            mask: u32::from(handles::poll_now(socket_fd, libc::POLLRDHUP | libc::POLLPRI) as u16),
-            arrived: tcp::bytes_received(socket_fd).unwrap_or(0),
-            fulls: socket.fulls.load(Relaxed),
-        };
-        registration.told = told;
+        registration.told = State { mask: 0, arrived, fulls: registration.told.fulls };
     }
     let changed = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, TAGGED, tag(fd as u32));
     if changed.is_err() {
@@ -626,7 +628,7 @@ unsafe fn sift(set: &Set, events: *mut epoll_event, from: usize, got: usize) -> 
             unsafe { events.add(from + kept).write_unaligned(event) };
             kept += 1;
             if set.watched.load(Relaxed) {
-                set.inner.lock().reported(data);
+                set.inner.lock().reported(data, event.events);
             }
             continue;
         }
@@ -785,15 +787,22 @@ unsafe fn kernel_now(
     count: usize,
     mask: *const libc::sigset_t,
 ) -> isize {
-    // SAFETY: within the caller's buffer.
-    let rest = unsafe { events.add(filled) };
-    // SAFETY: `count - filled` events are writable there.
-    let got = unsafe { real::epoll_pwait(set_fd, rest, (count - filled) as i32, 0, mask) };
-    if got <= 0 {
-        return got as isize;
+    let room = count - filled;
+    loop {
+        // SAFETY: within the caller's buffer.
+        let rest = unsafe { events.add(filled) };
+        // SAFETY: `room` events are writable there.
+        let got = unsafe { real::epoll_pwait(set_fd, rest, room as i32, 0, mask) };
+        if got <= 0 {
+            return got as isize;
+        }
+        // SAFETY: the kernel wrote `got` events.
+        let kept = unsafe { sift(set, events, filled, got as usize) };
+        // Our own tags may have taken the place of more events of the program's.
+        if kept > 0 || (got as usize) < room {
+            return kept as isize;
+        }
     }
-    // SAFETY: the kernel wrote `got` events.
-    unsafe { sift(set, events, filled, got as usize) as isize }
 }
 
 /// Sleeps in the kernel's set; returns the program's own events, 0 for "look again", negative for

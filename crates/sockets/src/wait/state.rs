@@ -118,6 +118,9 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                         if let Some(consumer) = &mut recv.consumer {
                             halves.readable = consumer.available_fresh()? > 0;
                         }
+                        if !halves.readable {
+                            attach::report_drained(socket, &mut recv);
+                        }
                     }
                     ReaderOn::Crossing { .. } => {
                         halves.read_kernel = true;
@@ -131,13 +134,17 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                 }
             }
         }
+        let offset = recv.offset;
         match (recv.reader.on(), &mut recv.consumer) {
             (ReaderOn::Ring, Some(consumer)) => {
                 halves.arrived = Some(consumer.head() + consumer.available()? as u64);
             }
-            // TCP has arrived up to the crossing; the ring's bytes count as well.
-            (ReaderOn::Crossing { .. }, Some(consumer)) => {
-                halves.arrived = Some(consumer.direction().tail());
+            // The ring's bytes count once TCP has arrived up to the crossing, and not before: until
+            // then a program that is told of them finds nothing.
+            (ReaderOn::Crossing { up_at }, Some(consumer)) => {
+                let by_tcp = offset + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
+                let all = consumer.direction().tail();
+                halves.arrived = Some(if by_tcp < up_at { by_tcp } else { all });
             }
             _ => {}
         }
@@ -148,9 +155,10 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     }
     match observe_writer(socket, &mut send)? {
         WriterOn::Ring => {
+            let send = &mut *send;
             if let Some(producer) = &mut send.producer {
                 let enough = producer.capacity() / 4;
-                halves.writable = producer.free_at_least(enough)? >= enough;
+                halves.writable = send.shut || producer.free_at_least(enough)? >= enough;
             }
         }
         WriterOn::Tcp => halves.write_kernel = true,
@@ -163,6 +171,8 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
 
 fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     let asked = READABLE | WRITABLE | bits::PRI | bits::RDHUP;
+    // Taken back before the question, so that what stirs during it is not forgotten.
+    socket.companion_stirred.store(false, SeqCst);
     let said = u32::from(handles::poll_now(socket.fd.load(Relaxed), asked as i16) as u16);
     let mut mask = said & (bits::ERR | bits::HUP | bits::PRI | bits::RDHUP);
     if halves.tcp_open || said & ENDS != 0 || halves.shut {
@@ -171,8 +181,8 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     if halves.write_kernel || said & (bits::ERR | bits::HUP) != 0 {
         mask |= said & WRITABLE;
     }
-    if said & (ENDS | bits::PRI) == 0 {
-        socket.companion_stirred.store(false, Release);
+    if said & (ENDS | bits::PRI) != 0 {
+        socket.companion_stirred.store(true, Release);
     }
     mask
 }
