@@ -10,7 +10,7 @@ use shunt_os::{handles, park, tcp};
 use shunt_pairing::message::{Kind, Message};
 use shunt_ring::{Consumer, Corrupt, Producer, FUTEX, WAIT_SET};
 use shunt_stats::{Carrier, Reason};
-use shunt_stream::{End, ReaderDied, StopOutcome, Violation, WriterOn};
+use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Violation, WriterOn};
 
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
@@ -197,6 +197,24 @@ pub fn observe_writer(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, 
     if now != WriterOn::Ring {
         left_ring(send, tail);
         note_tx_on_tcp(socket);
+    }
+    Ok(now)
+}
+
+/// Where the next byte comes from; the consumer starts where a crossing has led.
+pub fn observe_reader(socket: &Socket, recv: &mut RecvSide) -> Result<ReaderOn, Broken> {
+    let Some(link) = socket.link() else { return Err(Broken) };
+    let (before, offset) = (recv.reader.on(), recv.offset);
+    let now = recv.reader.observe(&incoming(link, socket.slot.load(Relaxed)), offset)?;
+    restart_consumer(recv);
+    if now != before {
+        if let Some(entry) = socket.entry() {
+            let ring = now == ReaderOn::Ring;
+            if ring {
+                entry.upgraded();
+            }
+            entry.set_carrier_rx(if ring { Carrier::Shm } else { Carrier::Tcp });
+        }
     }
     Ok(now)
 }
@@ -451,7 +469,7 @@ fn await_answer(link: &Link, slot: u32) {
 }
 
 fn on_ring(recv: &RecvSide, send: &SendSide) -> bool {
-    send.writer.on() != WriterOn::Tcp || recv.reader.on() != shunt_stream::ReaderOn::Tcp
+    send.writer.on() != WriterOn::Tcp || recv.reader.on() != ReaderOn::Tcp
 }
 
 fn stop_reading(socket: &Socket, recv: &mut RecvSide) -> Result<StopOutcome, Broken> {
@@ -560,7 +578,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
 /// After the reader came to the ring: the consumer starts where the stream is.
 pub fn restart_consumer(recv: &mut RecvSide) {
     let offset = recv.offset;
-    if recv.reader.on() == shunt_stream::ReaderOn::Ring {
+    if recv.reader.on() == ReaderOn::Ring {
         if let Some(consumer) = &mut recv.consumer {
             if consumer.head() != offset {
                 consumer.start_at(offset);

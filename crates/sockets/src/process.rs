@@ -1,7 +1,6 @@
 //! What this process is: its settings, read once, and its counters.
 
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use shunt_os::{mapping, raw, sys};
 use shunt_stats::{Reason, Segment, SEGMENT_BYTES};
@@ -12,7 +11,8 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);
 static SECRET: AtomicU32 = AtomicU32::new(0);
 static RING_BYTES: AtomicU32 = AtomicU32::new(256 * 1024);
-static REPORT_DIR: AtomicPtr<libc::c_char> = AtomicPtr::new(null_mut());
+/// A copy: programs overwrite their environment (setproctitle).
+static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);
 static SEGMENT: Lock<Option<Segment>> = Lock::new(None);
 static SEGMENT_FD: AtomicI32 = AtomicI32::new(-1);
@@ -36,9 +36,7 @@ pub fn start() {
     if let Some(b"off") = setting(c"SHUNT") {
         return;
     }
-    // SAFETY: getenv with a literal; the string lives as long as the environment, and the
-    // program may change that, so it is copied when used first.
-    REPORT_DIR.store(unsafe { libc::getenv(c"SHUNT_REPORT_DIR".as_ptr()) }, Relaxed);
+    *REPORT_DIR.lock() = setting(c"SHUNT_REPORT_DIR").map(<[u8]>::to_vec);
     if let Some(text) = setting(c"SHUNT_RING_BYTES") {
         match core::str::from_utf8(text).ok().and_then(|t| t.parse::<u32>().ok()) {
             Some(bytes) if bytes.is_power_of_two() && (4096..=1 << 24).contains(&bytes) => {
@@ -160,17 +158,12 @@ fn start_time() -> u64 {
 }
 
 fn report_file() -> Option<i32> {
-    let dir = REPORT_DIR.load(Relaxed);
-    if dir.is_null() {
-        return None;
-    }
-    // SAFETY: the environment's string; NUL-terminated.
-    let dir = unsafe { core::ffi::CStr::from_ptr(dir) }.to_bytes();
+    let dir = REPORT_DIR.lock().clone()?;
     let mut path = [0u8; 300];
     if dir.is_empty() || dir.len() > 200 {
         return None;
     }
-    path[..dir.len()].copy_from_slice(dir);
+    path[..dir.len()].copy_from_slice(&dir);
     let mut at = dir.len();
     path[at] = b'/';
     at = number(&mut path, at + 1, pid() as u64);
@@ -221,7 +214,10 @@ fn number(out: &mut [u8], at: usize, mut value: u64) -> usize {
 pub unsafe fn after_fork() {
     PID.store(raw::getpid(), Relaxed);
     // SAFETY: one thread, by the caller's word.
-    unsafe { SEGMENT.force_open() };
+    unsafe {
+        SEGMENT.force_open();
+        REPORT_DIR.force_open();
+    }
     *SEGMENT.lock() = None;
     let fd = SEGMENT_FD.swap(-1, Relaxed);
     if fd >= 0 {

@@ -11,7 +11,7 @@ use shunt_ring::{Consumer, Direction, FUTEX};
 use shunt_stats::Carrier;
 use shunt_stream::{End, ReaderOn};
 
-use crate::attach::{self, agree_locked, break_stream, incoming, restart_consumer, Broken};
+use crate::attach::{self, agree_locked, break_stream, incoming, observe_reader, restart_consumer, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{Mode, RecvSide, Socket};
 use crate::wait::blocking::{self, Woken};
@@ -208,9 +208,7 @@ fn attempt(
         }
         let words = incoming(link, socket.slot.load(Relaxed));
         let before = recv.reader.on();
-        let now = recv.reader.observe(&words, recv.offset)?;
-        restart_consumer(recv);
-        match now {
+        match observe_reader(socket, recv)? {
             ReaderOn::Ring if before == ReaderOn::Ring => {
                 if let Some(consumer) = &mut recv.consumer {
                     if consumer.available_fresh()? > 0 {
@@ -228,10 +226,9 @@ fn attempt(
                 recv.reader.writer_died(&words, recv.offset)?;
                 restart_consumer(recv);
             }
-            ReaderOn::Ring => note_rx(socket, Carrier::Shm),
+            ReaderOn::Ring => {}
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
                 if before == ReaderOn::Ring {
-                    note_rx(socket, Carrier::Tcp);
                     if recv.reset_pending && blocking::companion_ended(socket) {
                         recv.reset_pending = false;
                         return Ok(Attempt::Error(libc::ECONNRESET));
@@ -253,15 +250,6 @@ fn attempt(
         }
     }
     Ok(Attempt::Empty)
-}
-
-fn note_rx(socket: &Socket, carrier: Carrier) {
-    if let Some(entry) = socket.entry() {
-        if carrier == Carrier::Shm {
-            entry.upgraded();
-        }
-        entry.set_carrier_rx(carrier);
-    }
 }
 
 fn from_ring(

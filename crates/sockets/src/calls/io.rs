@@ -383,6 +383,9 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
                 // SAFETY: the program's own arguments.
                 let result = unsafe { real::sendfile64(out, input, offset, count) };
                 let errno = shunt_os::errno();
+                if result < count as isize {
+                    socket.fulls.fetch_add(1, Relaxed);
+                }
                 socket.native_send.fetch_sub(1, SeqCst);
                 note(index, socket, Way::Out, result);
                 shunt_os::set_errno(errno);
@@ -418,6 +421,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
                 break None;
             }
             None => {
+                socket.fulls.fetch_add(1, Relaxed);
                 if let Some(number) = send::wait_for_room(index, socket, out, &mut patience) {
                     break Some(number);
                 }
@@ -460,7 +464,12 @@ fn native_file(
         }
         // SAFETY: the program's own arguments.
         let result = unsafe { real::sendfile64(out, input, offset, count) };
+        let errno = shunt_os::errno();
+        if result < count as isize {
+            socket.fulls.fetch_add(1, Relaxed);
+        }
         socket.native_send.fetch_sub(1, SeqCst);
+        shunt_os::set_errno(errno);
         return Outcome::Genuine(result);
     }
     Outcome::PassThrough

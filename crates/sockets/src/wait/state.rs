@@ -7,7 +7,7 @@ use shunt_readiness::interest::bits;
 use shunt_ring::WAIT_SET;
 use shunt_stream::{ReaderOn, WriterOn};
 
-use crate::attach::{self, agree_locked, break_stream, incoming, observe_writer, restart_consumer, Broken};
+use crate::attach::{self, agree_locked, break_stream, observe_reader, observe_writer, Broken};
 use crate::pool::{Mode, Socket};
 use crate::wait::blocking;
 
@@ -103,9 +103,9 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     };
     {
         let mut recv = socket.recv.lock();
-        let (Some(link), Mode::Attached) = (socket.link(), socket.mode()) else {
+        if socket.mode() != Mode::Attached {
             return Ok(None);
-        };
+        }
         halves.shut = socket.shut_reading.load(Relaxed);
         halves.skew = recv.ring_only;
         halves.peer_shut = recv.peer_shut;
@@ -120,11 +120,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             if ready {
                 halves.readable = true;
             } else {
-                let words = incoming(link, socket.slot.load(Relaxed));
-                let offset = recv.offset;
-                let now = recv.reader.observe(&words, offset)?;
-                restart_consumer(&mut recv);
-                match now {
+                match observe_reader(socket, &mut recv)? {
                     ReaderOn::Ring => {
                         if let Some(consumer) = &mut recv.consumer {
                             halves.readable = consumer.available_fresh()? > 0;
