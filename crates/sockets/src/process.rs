@@ -1,6 +1,6 @@
 //! What this process is: its settings, read once, and its counters.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use shunt_os::{mapping, raw, sys};
 use shunt_stats::{Reason, Segment, SEGMENT_BYTES};
@@ -15,6 +15,7 @@ static RING_BYTES: AtomicU32 = AtomicU32::new(256 * 1024);
 static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);
 static SEGMENT: Lock<Option<Segment>> = Lock::new(None);
+static SEGMENT_AT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static SEGMENT_FD: AtomicI32 = AtomicI32::new(-1);
 static BAD_SETTING: AtomicBool = AtomicBool::new(false);
 
@@ -109,6 +110,14 @@ pub fn count(reason: Reason) {
     }
 }
 
+/// The counters, if they were made: one load.
+#[inline]
+pub fn known_segment() -> Option<Segment> {
+    let base = SEGMENT_AT.load(Acquire);
+    // SAFETY: made by `Segment::create` at this address, and never unmapped.
+    core::ptr::NonNull::new(base).map(|base| unsafe { Segment::at(base) })
+}
+
 /// The counters; made when the first TCP socket appears. `None` when that failed: nothing is
 /// counted then, and everything else goes on.
 pub fn segment() -> Option<Segment> {
@@ -134,6 +143,7 @@ fn create_segment() -> Option<Segment> {
     let length = unsafe {
         sys!(libc::SYS_readlink, c"/proc/self/exe".as_ptr(), path.as_mut_ptr(), path.len())
     };
+    SEGMENT_AT.store(mapped.base.as_ptr(), Release);
     let path = &path[..length.unwrap_or(0).min(256)];
     let program = path.rsplit(|b| *b == b'/').next().unwrap_or(b"");
     // SAFETY: a fresh zero mapping of this size that is never unmapped.
@@ -219,6 +229,7 @@ pub unsafe fn after_fork() {
         REPORT_DIR.force_open();
     }
     *SEGMENT.lock() = None;
+    SEGMENT_AT.store(core::ptr::null_mut(), Relaxed);
     let fd = SEGMENT_FD.swap(-1, Relaxed);
     if fd >= 0 {
         shunt_os::handles::close(fd);
