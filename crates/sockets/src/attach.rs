@@ -50,6 +50,9 @@ pub fn incoming(link: &Link, slot: u32) -> SlotWords {
 pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bool {
     let socket = pool::get(index);
     {
+        // A fork between the look at the holders and the new mode would leave the child with a
+        // stream that it takes for plain.
+        let _no_fork = inherit::no_fork();
         let mut recv = socket.recv.lock();
         let mut send = socket.send.lock();
         let fits = socket.mode() == Mode::Plain
@@ -158,19 +161,29 @@ fn wake(link: &Link, slot: u32, bits: u32, word: &AtomicU32) {
 pub fn wake_own(index: u32, socket: &'static Socket) {
     if let Some(link) = socket.link() {
         let slot = socket.slot.load(Relaxed);
-        for writer in [link.side, link.side.other()] {
-            // SAFETY: mapped while the stream stands in the slot, and only atomics are touched.
-            let direction = unsafe { link.memory.direction(slot, writer).as_ref() };
-            let ours = if writer == link.side {
-                &direction.wake.space_wanted
-            } else {
-                &direction.wake.data_wanted
-            };
-            ours.fetch_and(!FUTEX, SeqCst);
-            park::wake_all(ours);
-        }
+        wake_futexes(link, slot);
         wait::epoll::stir(index, socket);
         link.wake_own();
+    }
+}
+
+/// Wakes the threads of this process that sleep on the stream's own words.
+fn wake_futexes(link: &Link, slot: u32) {
+    // A stream that is being taken out has no slot any more.
+    if slot >= link.memory.slots() {
+        return;
+    }
+    for writer in [link.side, link.side.other()] {
+        // SAFETY: link memory stays mapped, and only atomics are touched.
+        let direction = unsafe { link.memory.direction(slot, writer).as_ref() };
+        let ours = if writer == link.side {
+            &direction.wake.space_wanted
+        } else {
+            &direction.wake.data_wanted
+        };
+        if ours.fetch_and(!FUTEX, SeqCst) & FUTEX != 0 {
+            park::wake_all(ours);
+        }
     }
 }
 
@@ -440,6 +453,12 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
     if let (Some((link, slot)), true) = (asked, done.is_ok()) {
         await_answer(link, slot);
     }
+    let done = if matches!(reason, Reason::Exec | Reason::PassedDescriptor) {
+        // This process, or its threads, may be gone soon: the rest must be out before.
+        done.and_then(|sent| if sent { Ok(true) } else { resend_all(socket) })
+    } else {
+        done
+    };
     match done {
         Ok(true) => {}
         Ok(false) => {
@@ -449,6 +468,18 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
         }
         Err(Broken) => break_stream(index, socket),
     }
+}
+
+/// Sends everything again before it returns; the kernel's buffer takes a ring's worth at once
+/// unless the peer does not read at all.
+fn resend_all(socket: &Socket) -> Result<bool, Broken> {
+    for _ in 0..5000 {
+        if resend(socket, &mut socket.send.lock())? {
+            return Ok(true);
+        }
+        shunt_os::raw::nanosleep(1_000_000);
+    }
+    Ok(false)
 }
 
 /// After a stop that asked the writer for bytes: waits a little for them to be on TCP. Whoever
@@ -633,14 +664,15 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
         }
     }
     socket.set_mode(Mode::Free);
+    socket.link.store(null_mut(), SeqCst);
     if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
-        let slot = socket.slot.swap(VACANT, Relaxed);
+        let slot = socket.slot.swap(VACANT, SeqCst);
+        wake_futexes(link, slot);
         link.set_stream(slot, VACANT);
         if !orphaned {
             service::released(link, slot);
         }
     }
-    socket.link.store(null_mut(), Relaxed);
     recv.consumer = None;
     send.producer = None;
     farewell

@@ -127,6 +127,9 @@ pub struct Socket {
     /// How often a send found no room.
     pub fulls: AtomicU32,
     pub slot: AtomicU32,
+    /// While inherited: the process whose stream it is, and the bell of its service thread.
+    pub owner: AtomicI32,
+    pub owner_bell: AtomicI32,
     /// Its number in the family of forked processes, 0 if it never was open at a fork.
     pub family: AtomicU32,
     pub link: AtomicPtr<Link>,
@@ -214,6 +217,11 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
 /// Gives a socket back; its mode is `Free` already.
 pub fn give_back(index: u32) {
     ALLOCATION.lock().free.push(index);
+}
+
+/// Whether there ever was a socket.
+pub fn any() -> bool {
+    !POOL[0].load(Acquire).is_null()
 }
 
 /// Every socket in use.
@@ -311,6 +319,8 @@ impl Socket {
             unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
+            owner: AtomicI32::new(0),
+            owner_bell: AtomicI32::new(-1),
             family: AtomicU32::new(0),
             link: AtomicPtr::new(null_mut()),
             recv: Lock::new(RecvSide::new()),

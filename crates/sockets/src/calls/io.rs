@@ -19,7 +19,7 @@ enum Found {
     /// Nothing of ours.
     Foreign,
     Plain(u32, &'static Socket),
-    Attached(u32, &'static Socket),
+    Attached(u32, &'static Socket, u32),
     /// Left the ring for good; one reset may still be due.
     Left(&'static Socket),
 }
@@ -37,9 +37,12 @@ fn find(fd: c_int) -> Found {
         }
     };
     let socket = pool::get(index);
+    let generation = socket.generation.load(Acquire);
     match socket.mode() {
         Mode::Plain => Found::Plain(index, socket),
-        Mode::Attached => Found::Attached(index, socket),
+        // The generation is that of the descriptor's stream if the descriptor still names it.
+        Mode::Attached if table::get(fd) != Entry::Socket(index) => Found::Foreign,
+        Mode::Attached => Found::Attached(index, socket, generation),
         Mode::Left => Found::Left(socket),
         Mode::Inherited => {
             inherit::touch(index);
@@ -72,10 +75,11 @@ pub fn receive(
                 return Outcome::Genuine(result);
             }
             leave_native(index, socket);
-            receive_attached(index, socket, fd, vector, flags, genuine)
+            let generation = socket.generation.load(Acquire);
+            receive::receive(index, socket, receive::Request { fd, generation, vector, flags }, genuine)
         }
-        Found::Attached(index, socket) => {
-            receive_attached(index, socket, fd, vector, flags, genuine)
+        Found::Attached(index, socket, generation) => {
+            receive::receive(index, socket, receive::Request { fd, generation, vector, flags }, genuine)
         }
         Found::Left(socket) => {
             let mut recv = socket.recv.lock();
@@ -85,19 +89,6 @@ pub fn receive(
             Outcome::PassThrough
         }
     }
-}
-
-#[inline]
-fn receive_attached(
-    index: u32,
-    socket: &'static Socket,
-    fd: c_int,
-    vector: &[iovec],
-    flags: c_int,
-    genuine: impl FnOnce() -> isize,
-) -> Outcome {
-    let request = receive::Request { fd, vector, flags };
-    receive::receive(index, socket, request, genuine)
 }
 
 /// `read` and `readv`: unlike a receive, one of no bytes returns at once.
@@ -145,10 +136,11 @@ pub fn send(
                 return Outcome::Genuine(result);
             }
             socket.native_send.fetch_sub(1, SeqCst);
-            send::send(index, socket, send::Request { fd, vector, flags }, genuine)
+            let generation = socket.generation.load(Acquire);
+            send::send(index, socket, send::Request { fd, generation, vector, flags }, genuine)
         }
-        Found::Attached(index, socket) => {
-            send::send(index, socket, send::Request { fd, vector, flags }, genuine)
+        Found::Attached(index, socket, generation) => {
+            send::send(index, socket, send::Request { fd, generation, vector, flags }, genuine)
         }
     }
 }
@@ -238,6 +230,11 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
                 Mode::Inherited => inherit::touch(index),
                 _ => attach::leave(index, pool::get(index), Reason::UnsupportedOption),
             }
+            // Bytes of the ring may still be on their way to TCP: behind them.
+            // SAFETY: as the program's call.
+            let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+            // SAFETY: the program's own arguments.
+            return send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) });
         }
         return Outcome::PassThrough;
     }
@@ -286,7 +283,7 @@ pub unsafe fn receive_messages(
     count: c_uint,
     flags: c_int,
 ) -> Outcome {
-    if !matches!(find(fd), Found::Attached(..)) || count == 0 {
+    if !matches!(find(fd), Found::Attached(..) | Found::Plain(..)) || count == 0 {
         return Outcome::PassThrough;
     }
     let mut flags = flags;
@@ -332,7 +329,7 @@ pub unsafe fn send_messages(
     count: c_uint,
     flags: c_int,
 ) -> Outcome {
-    if !matches!(find(fd), Found::Attached(..)) || count == 0 {
+    if !matches!(find(fd), Found::Attached(..) | Found::Plain(..)) || count == 0 {
         for at in 0..(count as usize).min(1024) {
             // SAFETY: the program passes `count` messages.
             unsafe { before_passing_in(&raw const (*messages.add(at)).msg_hdr) };
@@ -375,8 +372,11 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
         let _ = index;
         return Outcome::PassThrough;
     }
+    if count == 0 {
+        return Outcome::PassThrough;
+    }
     let (index, socket) = match find(out) {
-        Found::Attached(index, socket) => (index, socket),
+        Found::Attached(index, socket, _) => (index, socket),
         Found::Plain(index, socket) => {
             socket.native_send.fetch_add(1, SeqCst);
             if socket.mode() == Mode::Plain {
