@@ -338,6 +338,7 @@ pub fn flush(index: u32, socket: &'static Socket) {
     if broken {
         break_stream(index, socket);
     }
+    settle_on_tcp(index, socket);
     wake_own(index, socket);
 }
 
@@ -468,6 +469,7 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
         }
         Err(Broken) => break_stream(index, socket),
     }
+    settle_on_tcp(index, socket);
 }
 
 /// Sends everything again before it returns; the kernel's buffer takes a ring's worth at once
@@ -678,15 +680,27 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     farewell
 }
 
-/// After [`leave`]: gives the stream's epoll registrations back to the kernel, once nothing of
-/// it is on a ring.
-pub fn return_to_kernel(index: u32, socket: &'static Socket) {
-    let settled = {
+/// After [`leave`]: once nothing of the stream is on a ring, every call on it is the kernel's
+/// again, and so are its epoll registrations.
+pub fn settle_on_tcp(index: u32, socket: &'static Socket) {
+    {
         let recv = socket.recv.lock();
         let send = socket.send.lock();
-        socket.mode() == Mode::Attached && !on_ring(&recv, &send)
-    };
-    if settled {
-        wait::epoll::release_all(index, socket);
+        let settled = socket.mode() == Mode::Attached
+            && socket.pinned.load(SeqCst)
+            && !on_ring(&recv, &send)
+            && !recv.reset_pending
+            && !send.fin_pending
+            && send.failed.is_none()
+            && !socket.closing.load(SeqCst);
+        if !settled {
+            return;
+        }
+        socket.set_mode(Mode::Left);
     }
+    wait::epoll::release_all(index, socket);
+    if let Some(service) = service::running() {
+        service.forget_companion(socket);
+    }
+    wake_own(index, socket);
 }

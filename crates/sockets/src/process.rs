@@ -10,7 +10,7 @@ use crate::lock::Lock;
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);
 static SECRET: AtomicU32 = AtomicU32::new(0);
-static RING_BYTES: AtomicU32 = AtomicU32::new(256 * 1024);
+static RING_BYTES: AtomicU32 = AtomicU32::new(1024 * 1024);
 /// A copy: programs overwrite their environment (setproctitle).
 static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);

@@ -266,7 +266,15 @@ fn attempt(
                 };
                 let offset = recv.offset;
                 if !ended || recv.reader.tcp_ended(&words, offset)? != ReaderOn::Ring {
-                    return Ok(result);
+                    let stolen = match result {
+                        Attempt::Got(0) => socket.send.lock().failed.take(),
+                        _ => None,
+                    };
+                    // A re-send of ours was told what this call should have been told.
+                    return Ok(match stolen {
+                        Some(libc::ECONNRESET) => Attempt::Error(libc::ECONNRESET),
+                        _ => result,
+                    });
                 }
                 restart_consumer(recv);
             }

@@ -91,6 +91,7 @@ fn send_waiting(
     let mut genuine = Some(genuine);
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO);
     let mut looked = false;
+    let mut spilled = false;
     loop {
         let watch = looked.then(|| Watch::new(socket));
         let attempt = {
@@ -138,7 +139,19 @@ fn send_waiting(
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
-                socket.fulls.fetch_add(1, Relaxed);
+                if may_not_wait(socket, request) {
+                    // TCP would take more than a ring does before it says EAGAIN.
+                    if !spilled && spill_now(index, socket) {
+                        spilled = true;
+                        continue;
+                    }
+                    socket.fulls.fetch_add(1, Relaxed);
+                    return if sent > 0 {
+                        Outcome::Handled(sent as isize)
+                    } else {
+                        Outcome::Failed(libc::EAGAIN)
+                    };
+                }
                 let Some(watch) = watch else {
                     looked = true;
                     continue;
@@ -187,11 +200,13 @@ fn native(
             shunt_os::real::send(request.fd, base.cast(), length, request.flags | libc::MSG_NOSIGNAL)
         };
         if result < 0 {
+            socket.fulls.fetch_add(1, Relaxed);
             break;
         }
         search::note(index, socket, Way::Out, result);
         total += result as usize;
         if (result as usize) < length {
+            socket.fulls.fetch_add(1, Relaxed);
             break;
         }
     }
@@ -454,7 +469,7 @@ fn wait(
     request: Request<'_>,
     patience: &mut blocking::Patience,
 ) -> Option<i32> {
-    if request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed) {
+    if may_not_wait(socket, request) {
         return Some(libc::EAGAIN);
     }
     let direction = watch.direction?;
@@ -493,16 +508,25 @@ fn interrupted(watch: &Watch, socket: &Socket, has_limit: bool) -> Option<i32> {
     (ends && !watch.changed(socket)).then_some(libc::EINTR)
 }
 
+fn may_not_wait(socket: &Socket, request: Request<'_>) -> bool {
+    request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
+}
+
 /// The reader took nothing for long: go on over TCP.
 #[cold]
 fn spill(index: u32, socket: &'static Socket, watch: &Watch) {
-    if watch.changed(socket) {
-        return;
+    if !watch.changed(socket) {
+        spill_now(index, socket);
     }
+}
+
+/// A full ring is left for the kernel's buffer, which holds more. False if it was not a ring.
+#[cold]
+pub fn spill_now(index: u32, socket: &'static Socket) -> bool {
     let broken = {
         let mut side = socket.send.lock();
-        if socket.mode() != Mode::Attached {
-            return;
+        if socket.mode() != Mode::Attached || side.writer.on() != WriterOn::Ring {
+            return false;
         }
         let done = observe_writer(socket, &mut side)
             .and_then(|_| go_down(socket, &mut side))
@@ -520,4 +544,5 @@ fn spill(index: u32, socket: &'static Socket, watch: &Watch) {
     if broken {
         break_stream(index, socket);
     }
+    true
 }

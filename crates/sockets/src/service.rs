@@ -82,6 +82,8 @@ pub struct Service {
     bell: i32,
     requests: Lock<Vec<Request>>,
     links: Lock<Vec<Known>>,
+    /// Control sockets of handshakes under way: a forked child closes them.
+    meeting: Lock<Vec<i32>>,
 }
 
 struct Known {
@@ -145,6 +147,7 @@ pub fn start() -> Option<&'static Service> {
         bell,
         requests: Lock::new(Vec::new()),
         links: Lock::new(Vec::new()),
+        meeting: Lock::new(Vec::new()),
     }));
     if !spawn(service) {
         handles::close(epoll);
@@ -223,6 +226,12 @@ impl Service {
     /// Ends, resets and bytes on an attached stream's kernel connection.
     pub fn watch_companion(&self, index: u32, socket: &Socket) {
         self.companion(libc::EPOLL_CTL_ADD, index, socket, 0);
+    }
+
+    /// The kernel serves the stream alone again.
+    pub fn forget_companion(&self, socket: &Socket) {
+        let fd = socket.fd.load(Relaxed);
+        let _ = handles::epoll_ctl(self.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
     /// As before, and room in its send buffer.
@@ -401,6 +410,7 @@ impl Work {
             handles::close(control);
             return settle(socket, generation, Reason::LinkFailed);
         }
+        self.service.meeting.lock().push(control);
         self.handshakes.push(Handshake { control, index, generation, tuple, state });
     }
 
@@ -444,6 +454,7 @@ impl Work {
             Ok(received) => Some(received),
         };
         let handshake = self.handshakes.swap_remove(at);
+        self.service.meeting.lock().retain(|known| *known != control);
         let _ =
             handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_DEL, control, 0, 0);
         let message = received.as_ref().and_then(|r| Message::decode(&buffer[..r.bytes]));
@@ -486,6 +497,7 @@ impl Work {
         let data = tag::HANDSHAKE | control as u64;
         let events = libc::EPOLLIN as u32;
         let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, control, events, data);
+        self.service.meeting.lock().push(control);
         self.handshakes.push(Handshake { state, ..*handshake });
         Ok(())
     }
@@ -905,7 +917,9 @@ pub unsafe fn after_fork() {
     unsafe {
         service.links.force_open();
         service.requests.force_open();
+        service.meeting.force_open();
     }
+    service.meeting.lock().iter().for_each(|control| handles::close(*control));
     for known in service.links.lock().iter() {
         for fd in [known.link.control, known.link.own_bell, known.link.peer_bell] {
             handles::close(fd);

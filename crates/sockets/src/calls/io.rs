@@ -420,8 +420,20 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
                 }
                 break None;
             }
+            None if socket.nonblocking.load(Relaxed) => {
+                send::spill_now(index, socket);
+                if let Some(start) = start {
+                    // SAFETY: the program's own pointer.
+                    unsafe { offset.write_unaligned(start + total as i64) };
+                }
+                let rest = match native_file(socket, out, input, offset, count - total) {
+                    Outcome::Genuine(sent) if sent >= 0 => sent as usize,
+                    other if total == 0 => return other,
+                    _ => 0,
+                };
+                return Outcome::Handled((total + rest) as isize);
+            }
             None => {
-                socket.fulls.fetch_add(1, Relaxed);
                 if let Some(number) = send::wait_for_room(index, socket, out, &mut patience) {
                     break Some(number);
                 }
@@ -460,6 +472,7 @@ fn native_file(
         };
         if !ready {
             socket.native_send.fetch_sub(1, SeqCst);
+            socket.fulls.fetch_add(1, Relaxed);
             return Outcome::Failed(libc::EAGAIN);
         }
         // SAFETY: the program's own arguments.

@@ -542,7 +542,6 @@ pub fn leave_nested(set_index: u32) {
     for index in sockets {
         let socket = pool::get(index);
         attach::leave(index, socket, Reason::NestedEpoll);
-        attach::return_to_kernel(index, socket);
     }
     let mut inner = set.inner.lock();
     if set.managed.load(SeqCst) == 0 {
@@ -697,12 +696,12 @@ unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize
         drop(inner);
         let edge = interest.is_edge();
         if edge {
-            state::arm(socket, interest.wants_out());
+            state::arm(socket);
         }
         let mut now = state::look(index, socket, edge);
         if let (Some(found), false) = (&now, edge) {
             if found.mask & (interest.events & 0xffff | bits::ERR | bits::HUP) == 0 {
-                state::arm(socket, interest.wants_out());
+                state::arm(socket);
                 now = state::look(index, socket, false);
             }
         }

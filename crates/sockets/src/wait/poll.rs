@@ -140,7 +140,7 @@ fn look(list: &mut [pollfd], arming: bool) -> usize {
         let Some((index, socket)) = attached(entry.fd) else { continue };
         let asked = u32::from(entry.events as u16);
         if arming {
-            state::arm(socket, asked & (bits::OUT | bits::WRNORM) != 0);
+            state::arm(socket);
         }
         let Some(mask) = state::mask(index, socket) else { continue };
         let events = mask & (asked | bits::ERR | bits::HUP);
@@ -241,11 +241,7 @@ fn forward_marks(links: &[&'static Link]) {
 fn changed(list: &[pollfd]) -> bool {
     list.iter().any(|entry| {
         let Some((_, socket)) = attached(entry.fd) else { return false };
-        let wants_out = entry.events & (libc::POLLOUT | libc::POLLWRNORM) != 0;
         blocking::direction(socket, false).is_some_and(|d| d.tail() != d.head() || d.end() != 3)
-            || (wants_out
-                && blocking::direction(socket, true)
-                    .is_some_and(|d| d.tail().wrapping_sub(d.head()) < 64 * 1024))
             || socket.companion_stirred.load(Relaxed)
     })
 }

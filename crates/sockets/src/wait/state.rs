@@ -163,11 +163,9 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     halves.own_shut = send.shut;
     match observe_writer(socket, &mut send)? {
         WriterOn::Ring => {
-            let send = &mut *send;
-            if let Some(producer) = &mut send.producer {
-                let enough = producer.capacity() / 4;
-                halves.writable = send.shut || producer.free_at_least(enough)? >= enough;
-            }
+            // Where the ring has no room the kernel's buffer has: a send that may not wait goes on
+            // there, and one that may comes to it before long.
+            halves.writable = true;
         }
         WriterOn::Tcp => halves.write_kernel = true,
         WriterOn::Resend { .. } => {
@@ -195,15 +193,10 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     mask
 }
 
-/// Asks the peer to tell the link when there is something to read, and room to write if wanted.
-/// The caller looks at [`mask`] once more afterwards.
-pub fn arm(socket: &Socket, wants_out: bool) {
+/// Asks the peer to tell the link when there is something to read. The caller looks at [`mask`]
+/// once more afterwards. (Room to write is always there, or the kernel tells of it.)
+pub fn arm(socket: &Socket) {
     if let Some(direction) = blocking::direction(socket, false) {
         direction.wake.want_data(WAIT_SET);
-    }
-    if wants_out {
-        if let Some(direction) = blocking::direction(socket, true) {
-            direction.wake.want_space(WAIT_SET);
-        }
     }
 }
