@@ -17,20 +17,38 @@ const ONE: u32 = 1024;
 /// Spinning pays when at least this share of waits is short.
 const PAYS: u32 = ONE * 2 / 5;
 
-/// The memory of one wait set. All zero is the start: sleeps until short waits are seen.
+/// Waits without spinning after a spin lost its core to somebody else, at first and at most: on an
+/// overloaded host a sleeper is woken ahead of the others, a spinner that yields comes last.
+const BAN_FIRST: u32 = 32;
+const BAN_MAX: u32 = 4096;
+
+/// The memory of one wait set.
 #[derive(Default)]
 pub struct Policy {
     score: AtomicU32,
+    /// Waits to come without spinning.
+    ban: AtomicU32,
+    /// The length of the next ban.
+    ban_next: AtomicU32,
 }
 
 impl Policy {
     pub const fn new() -> Policy {
-        Policy { score: AtomicU32::new(PAYS) }
+        Policy {
+            score: AtomicU32::new(PAYS),
+            ban: AtomicU32::new(0),
+            ban_next: AtomicU32::new(BAN_FIRST),
+        }
     }
 
     /// How long the next wait may spin, in nanoseconds; 0 is not at all.
     #[inline]
     pub fn spin_ns(&self) -> u64 {
+        let ban = self.ban.load(Relaxed);
+        if ban > 0 {
+            self.ban.store(ban - 1, Relaxed);
+            return 0;
+        }
         if self.score.load(Relaxed) >= PAYS {
             SPIN_NS_MAX
         } else {
@@ -38,10 +56,21 @@ impl Policy {
         }
     }
 
+    /// A spin lost its core for long: others want it more.
+    pub fn overloaded(&self) {
+        let ban = self.ban_next.load(Relaxed).max(BAN_FIRST);
+        self.ban.store(ban, Relaxed);
+        self.ban_next.store((ban * 2).min(BAN_MAX), Relaxed);
+    }
+
     /// A wait ended with an event after `waited_ns`; `slept` if it gave the core up.
     #[inline]
     pub fn observe(&self, waited_ns: u64, slept: bool) {
         let short = if slept { waited_ns < SOON_NS } else { true };
+        if !slept && self.ban_next.load(Relaxed) > BAN_FIRST {
+            let next = self.ban_next.load(Relaxed);
+            self.ban_next.store(next - next / 64 - 1, Relaxed);
+        }
         let score = self.score.load(Relaxed);
         let target = if short { ONE } else { 0 };
         self.score.store(score - score / 8 + target / 8, Relaxed);
@@ -64,6 +93,21 @@ mod tests {
             policy.observe(40_000, true);
         }
         assert!(policy.spin_ns() > 0);
+    }
+
+    #[test]
+    fn a_lost_core_bans_the_spinning_for_longer_each_time() {
+        let policy = Policy::new();
+        let banned = || (0..10_000).take_while(|_| policy.spin_ns() == 0).count();
+        policy.overloaded();
+        let first = banned();
+        policy.overloaded();
+        assert!(first > 0 && banned() > first);
+        for _ in 0..10_000 {
+            policy.observe(1_000, false);
+        }
+        policy.overloaded();
+        assert_eq!(banned(), first);
     }
 
     #[test]

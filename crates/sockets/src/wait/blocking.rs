@@ -48,10 +48,14 @@ impl Patience {
         if limit == 0 || self.spun {
             return changed();
         }
-        if spin_until(self.began, limit, changed) {
-            // A spin that was enough was short; its exact length is not worth a look at the clock.
-            policy.observe(0, false);
-            return true;
+        match spin_until(self.began, limit, changed) {
+            Spun::Changed => {
+                // A spin that was enough was short; its length is not worth a look at the clock.
+                policy.observe(0, false);
+                return true;
+            }
+            Spun::LostCore => policy.overloaded(),
+            Spun::InVain => {}
         }
         self.spun = true;
         false
@@ -92,13 +96,26 @@ impl Patience {
     }
 }
 
+/// How a spin ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Spun {
+    Changed,
+    InVain,
+    /// A yield gave the core away for long.
+    LostCore,
+}
+
+/// A yield that took longer than this gave the core to somebody with work of his own.
+const LOST_NS: u64 = 200_000;
+
 /// Spins until `changed` or `limit` nanoseconds have passed since `began`. Gives the core to
 /// whoever else wants it in between: on one core that is the peer.
-pub fn spin_until(began: u64, limit: u64, changed: impl Fn() -> bool) -> bool {
+pub fn spin_until(began: u64, limit: u64, changed: impl Fn() -> bool) -> Spun {
+    let mut before = began;
     loop {
         for look in 0..LOOKS {
             if changed() {
-                return true;
+                return Spun::Changed;
             }
             // The pause takes longer than a cache line does: not before the answer may be late.
             if look >= LOOKS_EAGER {
@@ -106,11 +123,16 @@ pub fn spin_until(began: u64, limit: u64, changed: impl Fn() -> bool) -> bool {
             }
         }
         raw::sched_yield();
-        if changed() {
-            return true;
+        let now = clock::now_ns();
+        if now - before > LOST_NS {
+            return Spun::LostCore;
         }
-        if clock::now_ns() - began > limit {
-            return false;
+        before = now;
+        if changed() {
+            return Spun::Changed;
+        }
+        if now - began > limit {
+            return Spun::InVain;
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::lock::Lock;
 use crate::outcome::Outcome;
 use crate::pool::{self, Membership, Mode, Socket};
 use crate::table::{self, Entry};
+use crate::wait::blocking::Spun;
 use crate::wait::state::State;
 use crate::wait::{blocking, state};
 use crate::{attach, process};
@@ -775,9 +776,13 @@ unsafe fn wait_managed(
             let stirred = || {
                 links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint()
             };
-            if blocking::spin_until(start, spin, stirred) {
-                set.policy.observe(clock::now_ns() - start, false);
-                continue;
+            match blocking::spin_until(start, spin, stirred) {
+                Spun::Changed => {
+                    set.policy.observe(0, false);
+                    continue;
+                }
+                Spun::LostCore => set.policy.overloaded(),
+                Spun::InVain => {}
             }
         }
         // SAFETY: the caller's buffer.

@@ -18,6 +18,7 @@ use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
 use crate::receive::leave_native;
 use crate::table::{self, Entry};
+use crate::wait::blocking::Spun;
 use crate::wait::{blocking, state};
 
 /// An epoll set with link bells; one for each thread that sleeps, kept for the next sleeper.
@@ -188,9 +189,13 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         if spin > 0 && !spun {
             spun = true;
             let start = clock::now_ns();
-            if blocking::spin_until(start, spin, || changed(list)) {
-                POLICY.observe(clock::now_ns() - start, false);
-                continue;
+            match blocking::spin_until(start, spin, || changed(list)) {
+                Spun::Changed => {
+                    POLICY.observe(0, false);
+                    continue;
+                }
+                Spun::LostCore => POLICY.overloaded(),
+                Spun::InVain => {}
             }
         }
         let links = links_of(list);
