@@ -14,8 +14,8 @@ use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Violation, WriterOn};
 
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
-use crate::words::SlotWords;
 use crate::wait::epoll::Managed;
+use crate::words::SlotWords;
 use crate::{inherit, search, wait};
 
 /// Something a peer wrote that cannot be.
@@ -294,7 +294,13 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
         // SAFETY: the buffer is writable for `length`.
         unsafe { producer.copy_back(from, buffer.as_mut_ptr(), length)? };
         // SAFETY: `length` bytes were just written there.
-        let sent = unsafe { if dead { Ok(length) } else { handles::send_now(fd, buffer.as_ptr(), length) } };
+        let sent = unsafe {
+            if dead {
+                Ok(length)
+            } else {
+                handles::send_now(fd, buffer.as_ptr(), length)
+            }
+        };
         match sent {
             Ok(count) => send.writer.resent(&words, from + count as u64)?,
             Err(error) if error.0 == libc::EAGAIN => return Ok(false),
@@ -358,7 +364,8 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let slot = socket.slot.load(Relaxed);
     let seen = shunt_stream::Words::end(&outgoing(link, slot)) == End::Seen.encode();
     let unread = send.producer.as_mut().map_or(Ok(0), Producer::unread)?;
-    let hold = seen && unread > 0 && link.is_alive() && !tcp::peer_has_ended(socket.fd.load(Relaxed));
+    let hold =
+        seen && unread > 0 && link.is_alive() && !tcp::peer_has_ended(socket.fd.load(Relaxed));
     if hold {
         send.fin_pending = true;
         tell(link, Kind::FinHeld, slot);

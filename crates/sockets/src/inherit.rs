@@ -288,4 +288,3 @@ pub fn before_passing(fd: i32) {
         }
     }
 }
-

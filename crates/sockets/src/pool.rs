@@ -8,8 +8,8 @@
 #![allow(unsafe_code)]
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicU8};
 use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicU8};
 
 use shunt_link::Link;
 use shunt_os::mapping;
@@ -394,5 +394,4 @@ impl Socket {
     pub fn forget_entry(&self) {
         self.entry.store(0, Relaxed);
     }
-
 }

@@ -134,7 +134,8 @@ pub fn segment() -> Option<Segment> {
 }
 
 fn create_segment() -> Option<Segment> {
-    let fd = report_file().or_else(|| mapping::create(c"shunt-stats", SEGMENT_BYTES, false).ok())?;
+    let fd =
+        report_file().or_else(|| mapping::create(c"shunt-stats", SEGMENT_BYTES, false).ok())?;
     let mapped = mapping::map(fd, SEGMENT_BYTES);
     SEGMENT_FD.store(fd, Relaxed);
     let mapped = mapped.ok()?;
@@ -184,8 +185,7 @@ fn report_file() -> Option<i32> {
         path[end] = 0;
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
         // SAFETY: a NUL-terminated path.
-        let opened =
-            unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
+        let opened = unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
         match opened {
             Ok(fd) => {
                 let fd = shunt_os::handles::place_high(fd as i32).ok()?;

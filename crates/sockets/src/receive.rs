@@ -11,7 +11,9 @@ use shunt_ring::{Consumer, Direction, FUTEX};
 use shunt_stats::Carrier;
 use shunt_stream::{End, ReaderOn};
 
-use crate::attach::{self, agree_locked, break_stream, incoming, observe_reader, restart_consumer, Broken};
+use crate::attach::{
+    self, agree_locked, break_stream, incoming, observe_reader, restart_consumer, Broken,
+};
 use crate::outcome::Outcome;
 use crate::pool::{Mode, RecvSide, Socket};
 use crate::wait::blocking::{self, Woken};
@@ -174,7 +176,13 @@ fn nothing(
     let mut byte = 0u8;
     let one = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
     let flags = request.flags & !libc::MSG_TRUNC | PEEK;
-    match receive_waiting(index, socket, Request { vector: &one, flags, ..request }, genuine, waiting) {
+    match receive_waiting(
+        index,
+        socket,
+        Request { vector: &one, flags, ..request },
+        genuine,
+        waiting,
+    ) {
         Outcome::Handled(_) => Outcome::Handled(0),
         other => other,
     }
@@ -251,30 +259,25 @@ fn attempt(
             }
             ReaderOn::Ring => {}
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
-                if before == ReaderOn::Ring {
-                    if recv.reset_pending && blocking::companion_ended(socket) {
-                        recv.reset_pending = false;
-                        return Ok(Attempt::Error(libc::ECONNRESET));
-                    }
-                }
                 let result = from_tcp(socket, recv, request, already)?;
                 let ended = match result {
                     // A shutdown of our own reading gives 0 as well, and bytes may still come.
-                    Attempt::Got(0) => !socket.shut_reading.load(Relaxed) || shunt_os::tcp::peer_has_ended(socket.fd.load(Relaxed)),
+                    Attempt::Got(0) => {
+                        !socket.shut_reading.load(Relaxed)
+                            || shunt_os::tcp::peer_has_ended(socket.fd.load(Relaxed))
+                    }
                     Attempt::Error(number) => number != libc::EFAULT && number != libc::EINTR,
                     _ => false,
                 };
                 let offset = recv.offset;
                 if !ended || recv.reader.tcp_ended(&words, offset)? != ReaderOn::Ring {
-                    let stolen = match result {
-                        Attempt::Got(0) => socket.send.lock().failed.take(),
-                        _ => None,
-                    };
-                    // A re-send of ours was told what this call should have been told.
-                    return Ok(match stolen {
-                        Some(libc::ECONNRESET) => Attempt::Error(libc::ECONNRESET),
-                        _ => result,
-                    });
+                    // The dead peer left bytes unread in the ring, or a re-send of ours was told
+                    // what this call should have been told.
+                    let at_end = matches!(result, Attempt::Got(0)) && ended;
+                    if at_end && (core::mem::take(&mut recv.reset_pending) || was_reset(socket)) {
+                        return Ok(Attempt::Error(libc::ECONNRESET));
+                    }
+                    return Ok(result);
                 }
                 restart_consumer(recv);
             }
@@ -326,6 +329,11 @@ fn from_ring(
         }
     }
     Ok(total)
+}
+
+/// Whether a re-send of ours took the error of a reset.
+fn was_reset(socket: &Socket) -> bool {
+    socket.send.lock().failed.take() == Some(libc::ECONNRESET)
 }
 
 /// Whether the peer has left bytes of ours unread in the ring.

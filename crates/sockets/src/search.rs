@@ -58,14 +58,11 @@ pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
     }
     match socket.stage.load(Relaxed) {
         stage::YOUNG => {
-            let least = if socket.connector.load(Relaxed) {
-                MESSAGES_MIN
-            } else {
-                MESSAGES_MIN_ACCEPTOR
-            };
-            if count == least || (count > least && count.is_power_of_two()) {
-                search(index, socket);
-            } else if total >= BYTES_MIN && total - bytes as u64 <= BYTES_MIN {
+            let least =
+                if socket.connector.load(Relaxed) { MESSAGES_MIN } else { MESSAGES_MIN_ACCEPTOR };
+            let by_count = count == least || (count > least && count.is_power_of_two());
+            let by_bytes = total >= BYTES_MIN && total - bytes as u64 <= BYTES_MIN;
+            if by_count || by_bytes {
                 search(index, socket);
             }
         }
@@ -84,7 +81,10 @@ fn settle(socket: &Socket, reason: Reason) {
 #[cold]
 fn search(index: u32, socket: &'static Socket) {
     if socket.pinned.load(Relaxed) || process::has_bad_setting() {
-        return settle(socket, if process::has_bad_setting() { Reason::BadSetting } else { Reason::UnsupportedOption });
+        return settle(
+            socket,
+            if process::has_bad_setting() { Reason::BadSetting } else { Reason::UnsupportedOption },
+        );
     }
     if !inherit::is_sole_holder(socket) {
         if let Some(entry) = socket.entry() {

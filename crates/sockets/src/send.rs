@@ -56,7 +56,8 @@ pub fn send(
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
     if request.flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
-        let reason = if request.flags & libc::MSG_OOB != 0 { Reason::UrgentData } else { Reason::ZeroCopy };
+        let reason =
+            if request.flags & libc::MSG_OOB != 0 { Reason::UrgentData } else { Reason::ZeroCopy };
         attach::leave(index, socket, reason);
     }
     let wanted = wanted(request.vector);
@@ -197,7 +198,12 @@ fn native(
     for (base, length) in parts(request.vector, sent) {
         // SAFETY: the program's own buffer.
         let result = unsafe {
-            shunt_os::real::send(request.fd, base.cast(), length, request.flags | libc::MSG_NOSIGNAL)
+            shunt_os::real::send(
+                request.fd,
+                base.cast(),
+                length,
+                request.flags | libc::MSG_NOSIGNAL,
+            )
         };
         if result < 0 {
             socket.fulls.fetch_add(1, Relaxed);
@@ -381,7 +387,13 @@ pub fn wait_for_room(
             return None;
         }
     }
-    wait(index, socket, &watch, Request { fd, generation: socket.generation.load(Relaxed), vector: &[], flags: 0 }, patience)
+    wait(
+        index,
+        socket,
+        &watch,
+        Request { fd, generation: socket.generation.load(Relaxed), vector: &[], flags: 0 },
+        patience,
+    )
 }
 
 /// shutdown of an attached stream: the FIN follows the last byte, whichever carrier has it.

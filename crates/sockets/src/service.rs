@@ -60,9 +60,12 @@ struct Handshake {
 }
 
 enum State {
-    AwaitGreet,
-    AwaitHello,
-    AwaitWelcome { owner: Owner, own_bell: i32 },
+    /// We went to the other end's rendezvous and wait to be greeted.
+    Visiting,
+    /// The other end came to ours, was greeted, and is to introduce itself.
+    Visited,
+    /// We have shown our end and wait for the welcome.
+    Introduced { owner: Owner, own_bell: i32 },
 }
 
 struct Offered {
@@ -396,11 +399,11 @@ impl Work {
             return handles::close(control);
         };
         let state = if came {
-            State::AwaitGreet
+            State::Visiting
         } else {
             let greeting = Message::of(Kind::Greet, NO_SLOT);
             let _ = handles::send_message(control, &greeting.encode(), &[]);
-            State::AwaitHello
+            State::Visited
         };
         let data = tag::HANDSHAKE | control as u64;
         let events = libc::EPOLLIN as u32;
@@ -420,7 +423,7 @@ impl Work {
         let message = Message { tuple: *tuple, ..Message::of(Kind::Hello, NO_SLOT) };
         let pass = [socket.fd.load(Relaxed), own_bell];
         match handles::send_message(control, &message.encode(), &pass) {
-            Ok(()) => Ok(State::AwaitWelcome { owner, own_bell }),
+            Ok(()) => Ok(State::Introduced { owner, own_bell }),
             Err(_) => {
                 handles::close(own_bell);
                 Err(Reason::LinkFailed)
@@ -455,17 +458,16 @@ impl Work {
         };
         let handshake = self.handshakes.swap_remove(at);
         self.service.meeting.lock().retain(|known| *known != control);
-        let _ =
-            handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_DEL, control, 0, 0);
+        let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_DEL, control, 0, 0);
         let message = received.as_ref().and_then(|r| Message::decode(&buffer[..r.bytes]));
         let outcome = match (&handshake.state, &message, &received) {
-            (State::AwaitGreet, Some(message), Some(_)) if message.kind == Kind::Greet => {
+            (State::Visiting, Some(message), Some(_)) if message.kind == Kind::Greet => {
                 self.greeted(&handshake)
             }
-            (State::AwaitHello, Some(message), Some(received)) if message.kind == Kind::Hello => {
+            (State::Visited, Some(message), Some(received)) if message.kind == Kind::Hello => {
                 self.welcome(&handshake, message, received)
             }
-            (State::AwaitWelcome { owner, own_bell }, Some(message), Some(received))
+            (State::Introduced { owner, own_bell }, Some(message), Some(received))
                 if message.kind == Kind::Welcome =>
             {
                 self.welcomed(&handshake, owner, *own_bell, message, received)
@@ -473,7 +475,7 @@ impl Work {
             _ => Err(Reason::RefusedByPeer),
         };
         if let Err(reason) = outcome {
-            if let State::AwaitWelcome { own_bell, .. } = handshake.state {
+            if let State::Introduced { own_bell, .. } = handshake.state {
                 handles::close(own_bell);
             }
             let refusal = Message::of(Kind::Refuse, NO_SLOT);
@@ -520,9 +522,8 @@ impl Work {
         let slots = (SLOTS_FIRST << (2 * before.min(3))).min(SLOTS_MAX);
         let (memory, memfd) =
             Memory::create(slots, process::ring_bytes()).map_err(|_| Reason::NoMemory)?;
-        let opened = handles::eventfd().and_then(|own| {
-            Ok((own, handles::duplicate(received.passed[1])?))
-        });
+        let opened =
+            handles::eventfd().and_then(|own| Ok((own, handles::duplicate(received.passed[1])?)));
         let Ok((own_bell, peer_bell)) = opened else {
             handles::close(memfd);
             return Err(Reason::NoDescriptors);
@@ -569,7 +570,8 @@ impl Work {
             return Err(Reason::RefusedByPeer);
         }
         let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
-        let peer_bell = handles::duplicate(received.passed[2]).map_err(|_| Reason::NoDescriptors)?;
+        let peer_bell =
+            handles::duplicate(received.passed[2]).map_err(|_| Reason::NoDescriptors)?;
         let link = Link::new(
             memory,
             Side::Guest,
@@ -669,8 +671,9 @@ impl Work {
             attach::peer_died(index, pool::get(index));
         }
         let lost: Vec<Offered>;
-        (lost, self.offered) =
-            core::mem::take(&mut self.offered).into_iter().partition(|o| core::ptr::eq(o.link, link));
+        (lost, self.offered) = core::mem::take(&mut self.offered)
+            .into_iter()
+            .partition(|o| core::ptr::eq(o.link, link));
         link.wake_own();
         self.service.links.lock().retain(|known| !core::ptr::eq(known.link, link));
         for offer in lost {
@@ -763,8 +766,7 @@ impl Work {
     }
 
     fn take_offer(&mut self, link: &'static Link, id: u64) -> Option<Offered> {
-        let at =
-            self.offered.iter().position(|o| o.id == id && core::ptr::eq(o.link, link))?;
+        let at = self.offered.iter().position(|o| o.id == id && core::ptr::eq(o.link, link))?;
         Some(self.offered.swap_remove(at))
     }
 
@@ -856,7 +858,8 @@ fn same_connection(theirs: &Tuple, ours: &Tuple) -> bool {
 /// again then.
 fn settle(socket: &Socket, generation: u32, reason: Reason) {
     if socket.generation.load(Relaxed) == generation && socket.mode() == Mode::Plain {
-        let passing = matches!(reason, Reason::LinkFailed | Reason::RefusedByPeer | Reason::PeerDied);
+        let passing =
+            matches!(reason, Reason::LinkFailed | Reason::RefusedByPeer | Reason::PeerDied);
         let stage = if passing { stage::YOUNG } else { stage::SETTLED };
         socket.stage.store(stage, Relaxed);
         if let Some(entry) = socket.entry() {

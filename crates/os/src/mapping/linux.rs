@@ -62,6 +62,14 @@ pub fn sealed_size(fd: i32) -> Result<usize> {
     {
         return Err(Errno(libc::EPERM));
     }
+    // Huge pages are reserved at the first touch, which may fail with SIGBUS: ordinary ones only.
+    // SAFETY: zero is a valid statfs buffer.
+    let mut system: libc::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: `system` is valid for the call.
+    unsafe { sys!(libc::SYS_fstatfs, fd, &raw mut system)? };
+    if system.f_type != libc::TMPFS_MAGIC {
+        return Err(Errno(libc::EPERM));
+    }
     // SAFETY: zero is a valid stat buffer.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: `stat` is valid for the call.

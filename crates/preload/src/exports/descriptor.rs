@@ -29,10 +29,13 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 
 #[no_mangle]
 pub unsafe extern "C" fn closefrom(lowest: c_int) {
-    boundary(|| calls::close_range(lowest.max(0) as c_uint, c_uint::MAX, 0), || {
-        unsafe { real::closefrom(lowest) };
-        0
-    });
+    boundary(
+        || calls::close_range(lowest.max(0) as c_uint, c_uint::MAX, 0),
+        || {
+            unsafe { real::closefrom(lowest) };
+            0
+        },
+    );
 }
 
 #[no_mangle]

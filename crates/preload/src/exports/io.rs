@@ -2,7 +2,9 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use libc::{iovec, mmsghdr, msghdr, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{
+    iovec, mmsghdr, msghdr, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+};
 use shunt_os::real;
 use shunt_sockets::calls::io as calls;
 use shunt_sockets::Outcome;

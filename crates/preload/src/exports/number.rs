@@ -27,17 +27,13 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_write => io::write(fd, b as _, c) as c_long,
             libc::SYS_readv => io::readv(fd, b as _, c as c_int) as c_long,
             libc::SYS_writev => io::writev(fd, b as _, c as c_int) as c_long,
-            libc::SYS_recvfrom => {
-                io::recvfrom(fd, b as _, c, d as c_int, e as _, f as _) as c_long
-            }
+            libc::SYS_recvfrom => io::recvfrom(fd, b as _, c, d as c_int, e as _, f as _) as c_long,
             libc::SYS_sendto => {
                 io::sendto(fd, b as _, c, d as c_int, e as _, f as c_uint) as c_long
             }
             libc::SYS_recvmsg => io::recvmsg(fd, b as _, c as c_int) as c_long,
             libc::SYS_sendmsg => io::sendmsg(fd, b as _, c as c_int) as c_long,
-            libc::SYS_recvmmsg => {
-                io::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _).into()
-            }
+            libc::SYS_recvmmsg => io::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _).into(),
             libc::SYS_sendmmsg => io::sendmmsg(fd, b as _, c as c_uint, d as c_int).into(),
             libc::SYS_sendfile => io::sendfile64(fd, b as c_int, c as _, d) as c_long,
             libc::SYS_splice => {
@@ -63,12 +59,18 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_poll => readiness::poll(a as _, b as _, c as c_int).into(),
             libc::SYS_epoll_create => readiness::epoll_create(fd).into(),
             libc::SYS_epoll_create1 => readiness::epoll_create1(fd).into(),
-            libc::SYS_epoll_ctl => {
-                readiness::epoll_ctl(fd, b as c_int, c as c_int, d as _).into()
-            }
+            libc::SYS_epoll_ctl => readiness::epoll_ctl(fd, b as c_int, c as c_int, d as _).into(),
             libc::SYS_epoll_wait => {
                 readiness::epoll_wait(fd, b as _, c as c_int, d as c_int).into()
             }
+            libc::SYS_epoll_pwait => {
+                readiness::epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _).into()
+            }
+            libc::SYS_epoll_pwait2 => {
+                readiness::epoll_pwait2(fd, b as _, c as c_int, d as _, e as _).into()
+            }
+            libc::SYS_ppoll => readiness::ppoll(a as _, b as _, c as _, d as _).into(),
+            libc::SYS_select => readiness::select(fd, b as _, c as _, d as _, e as _).into(),
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
             // fork by number has glibc's own state wrong in the child; whoever does it must exec
             // or exit soon, and the child's calls notice that it is another process.

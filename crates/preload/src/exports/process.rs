@@ -61,7 +61,11 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+pub unsafe extern "C" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
     before(calls::before_exec);
     unsafe { real::execve(path, arguments, environment) }
 }
@@ -83,7 +87,11 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_in
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+pub unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
     before(calls::before_exec);
     unsafe { real::execvpe(file, arguments, environment) }
 }

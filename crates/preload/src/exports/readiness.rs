@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ppoll(
     let genuine = || unsafe { real::ppoll(entries, count, timeout, mask) as isize };
     let ours = || match unsafe { calls::of_timespec(timeout) } {
         Ok(limit) => unsafe { calls::poll(entries, count, limit, mask, genuine) },
-        Err(()) => Outcome::PassThrough,
+        Err(_) => Outcome::PassThrough,
     };
     boundary(ours, genuine) as c_int
 }
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn pselect(
     let ours = || match unsafe { calls::of_timespec(timeout) } {
         Ok(limit) => unsafe { calls::select(count, [read, write, except], limit, mask) }
             .unwrap_or(Outcome::PassThrough),
-        Err(()) => Outcome::PassThrough,
+        Err(_) => Outcome::PassThrough,
     };
     boundary(ours, || unsafe { real::pselect(count, read, write, except, timeout, mask) as isize })
         as c_int
@@ -184,9 +184,8 @@ pub unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     let ours = || match unsafe { calls::of_timespec(timeout) } {
         Ok(limit) => unsafe { calls::wait(set, events, count, Limits { timeout: limit, mask }) },
-        Err(()) => Outcome::PassThrough,
+        Err(_) => Outcome::PassThrough,
     };
     boundary(ours, || unsafe { real::epoll_pwait2(set, events, count, timeout, mask) as isize })
         as c_int
 }
-

@@ -76,11 +76,19 @@ pub fn receive(
             }
             leave_native(index, socket);
             let generation = socket.generation.load(Acquire);
-            receive::receive(index, socket, receive::Request { fd, generation, vector, flags }, genuine)
+            receive::receive(
+                index,
+                socket,
+                receive::Request { fd, generation, vector, flags },
+                genuine,
+            )
         }
-        Found::Attached(index, socket, generation) => {
-            receive::receive(index, socket, receive::Request { fd, generation, vector, flags }, genuine)
-        }
+        Found::Attached(index, socket, generation) => receive::receive(
+            index,
+            socket,
+            receive::Request { fd, generation, vector, flags },
+            genuine,
+        ),
         Found::Left(socket) => {
             let mut recv = socket.recv.lock();
             if core::mem::take(&mut recv.reset_pending) {
@@ -111,12 +119,7 @@ pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Ou
 
 /// A send of any form.
 #[inline]
-pub fn send(
-    fd: c_int,
-    vector: &[iovec],
-    flags: c_int,
-    genuine: impl FnOnce() -> isize,
-) -> Outcome {
+pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() -> isize) -> Outcome {
     match find(fd) {
         Found::Foreign | Found::Left(_) => Outcome::PassThrough,
         Found::Plain(index, socket) => {
@@ -202,7 +205,8 @@ unsafe fn note_passed(message: *const msghdr) {
             let count = (length - size_of::<libc::cmsghdr>()) / size_of::<c_int>();
             for at in 0..count {
                 // SAFETY: within this control message.
-                let fd = unsafe { libc::CMSG_DATA(header).cast::<c_int>().add(at).read_unaligned() };
+                let fd =
+                    unsafe { libc::CMSG_DATA(header).cast::<c_int>().add(at).read_unaligned() };
                 super::descriptor::forget(fd);
             }
         }
@@ -254,11 +258,15 @@ unsafe fn before_passing_in(message: *const msghdr) {
         // SAFETY: within the control buffer.
         let (level, kind, length) =
             unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
-        if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS && length >= size_of::<libc::cmsghdr>() {
+        if level == libc::SOL_SOCKET
+            && kind == libc::SCM_RIGHTS
+            && length >= size_of::<libc::cmsghdr>()
+        {
             let count = (length - size_of::<libc::cmsghdr>()) / size_of::<c_int>();
             for at in 0..count {
                 // SAFETY: within this control message.
-                let fd = unsafe { libc::CMSG_DATA(header).cast::<c_int>().add(at).read_unaligned() };
+                let fd =
+                    unsafe { libc::CMSG_DATA(header).cast::<c_int>().add(at).read_unaligned() };
                 process_passing(fd);
             }
         }
@@ -291,9 +299,10 @@ pub unsafe fn receive_messages(
         // SAFETY: the program passes `count` messages.
         let one = unsafe { messages.add(at) };
         // SAFETY: as above.
-        let outcome = unsafe { receive_message(fd, &raw mut (*one).msg_hdr, flags & !libc::MSG_WAITFORONE) };
-        // SAFETY: the program's own arguments.
+        let outcome =
+            unsafe { receive_message(fd, &raw mut (*one).msg_hdr, flags & !libc::MSG_WAITFORONE) };
         let outcome = match outcome {
+            // SAFETY: the program's own arguments.
             Outcome::PassThrough => Outcome::Genuine(unsafe {
                 real::recvmsg(fd, &raw mut (*one).msg_hdr, flags & !libc::MSG_WAITFORONE)
             }),
@@ -341,11 +350,11 @@ pub unsafe fn send_messages(
         let one = unsafe { messages.add(at) };
         // SAFETY: as above.
         let outcome = unsafe { send_message(fd, &raw const (*one).msg_hdr, flags) };
-        // SAFETY: the program's own arguments.
         let outcome = match outcome {
-            Outcome::PassThrough => Outcome::Genuine(unsafe {
-                real::sendmsg(fd, &raw const (*one).msg_hdr, flags)
-            }),
+            Outcome::PassThrough => {
+                // SAFETY: the program's own arguments.
+                Outcome::Genuine(unsafe { real::sendmsg(fd, &raw const (*one).msg_hdr, flags) })
+            }
             other => other,
         };
         match outcome {
@@ -451,8 +460,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
 }
 
 fn on_ring(socket: &Socket) -> bool {
-    socket.mode() == Mode::Attached
-        && socket.send.lock().writer.on() != shunt_stream::WriterOn::Tcp
+    socket.mode() == Mode::Attached && socket.send.lock().writer.on() != shunt_stream::WriterOn::Tcp
 }
 
 fn native_file(

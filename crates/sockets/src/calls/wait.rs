@@ -5,6 +5,10 @@ use libc::{timespec, timeval};
 pub use crate::wait::epoll::{control, opened, wait, Limits};
 pub use crate::wait::poll::{poll, select};
 
+/// A time that the kernel would call invalid.
+#[derive(Debug)]
+pub struct Invalid;
+
 /// Milliseconds as poll and epoll take them; negative is for ever.
 pub fn of_milliseconds(ms: i32) -> Option<u64> {
     u64::try_from(ms).ok().map(|ms| ms * 1_000_000)
@@ -14,14 +18,14 @@ pub fn of_milliseconds(ms: i32) -> Option<u64> {
 ///
 /// # Safety
 /// Null or readable.
-pub unsafe fn of_timespec(span: *const timespec) -> Result<Option<u64>, ()> {
+pub unsafe fn of_timespec(span: *const timespec) -> Result<Option<u64>, Invalid> {
     if span.is_null() {
         return Ok(None);
     }
     // SAFETY: the caller vouches for it.
     let span = unsafe { *span };
     if span.tv_sec < 0 || !(0..1_000_000_000).contains(&span.tv_nsec) {
-        return Err(());
+        return Err(Invalid);
     }
     let seconds = (span.tv_sec as u64).saturating_mul(1_000_000_000);
     Ok(Some(seconds.saturating_add(span.tv_nsec as u64)))
@@ -31,14 +35,14 @@ pub unsafe fn of_timespec(span: *const timespec) -> Result<Option<u64>, ()> {
 ///
 /// # Safety
 /// Null or readable.
-pub unsafe fn of_timeval(span: *const timeval) -> Result<Option<u64>, ()> {
+pub unsafe fn of_timeval(span: *const timeval) -> Result<Option<u64>, Invalid> {
     if span.is_null() {
         return Ok(None);
     }
     // SAFETY: the caller vouches for it.
     let span = unsafe { *span };
     if span.tv_sec < 0 || span.tv_usec < 0 {
-        return Err(());
+        return Err(Invalid);
     }
     let ns = (span.tv_sec as u64).saturating_mul(1_000_000_000);
     Ok(Some(ns.saturating_add(span.tv_usec as u64 * 1000)))

@@ -123,8 +123,7 @@ pub fn wrote_elsewhere() {
         WROTE_ELSEWHERE.store(true, Relaxed);
     }
 }
-const TAGGED: u32 =
-    bits::IN | bits::OUT | bits::PRI | bits::RDHUP | bits::ET;
+const TAGGED: u32 = bits::IN | bits::OUT | bits::PRI | bits::RDHUP | bits::ET;
 
 fn tag(low: u32) -> u64 {
     u64::from(process::secret()) << 32 | u64::from(low)
@@ -266,8 +265,7 @@ impl Inner {
                 if events & bits::OUT != 0 {
                     registration.told.fulls = pool::get(registration.socket).fulls.load(Relaxed);
                 }
-                registration.interest.disabled =
-                    registration.interest.events & bits::ONESHOT != 0;
+                registration.interest.disabled = registration.interest.events & bits::ONESHOT != 0;
             }
         }
     }
@@ -284,13 +282,8 @@ impl Inner {
     fn join_link(&mut self, set_fd: i32, link: &'static Link) {
         if !self.links.iter().any(|known| core::ptr::eq(*known, link)) {
             let events = bits::IN | bits::ET;
-            let _ = handles::epoll_ctl(
-                set_fd,
-                libc::EPOLL_CTL_ADD,
-                link.own_bell,
-                events,
-                tag(BELL),
-            );
+            let _ =
+                handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, link.own_bell, events, tag(BELL));
             self.links.push(link);
         }
     }
@@ -335,7 +328,13 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     }
 }
 
-fn add(set_index: u32, index: u32, fd: i32, asked: epoll_event, event: *mut epoll_event) -> Outcome {
+fn add(
+    set_index: u32,
+    index: u32,
+    fd: i32,
+    asked: epoll_event,
+    event: *mut epoll_event,
+) -> Outcome {
     let set = set_at(set_index);
     // SAFETY: the program's own arguments.
     let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_ADD, fd, event) };
@@ -364,10 +363,8 @@ fn add(set_index: u32, index: u32, fd: i32, asked: epoll_event, event: *mut epol
     if unserved {
         let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
         attach::leave(index, socket, reason);
-    } else if socket.mode() == Mode::Attached {
-        if manage(set, socket, fd) == Managed::Never {
-            attach::leave(index, socket, Reason::NestedEpoll);
-        }
+    } else if socket.mode() == Mode::Attached && manage(set, socket, fd) == Managed::Never {
+        attach::leave(index, socket, Reason::NestedEpoll);
     }
     Outcome::Genuine(0)
 }
@@ -507,8 +504,7 @@ pub fn release_all(_index: u32, socket: &'static Socket) {
         inner.candidates.retain(|candidate| *candidate != member.fd);
         set.managed.fetch_sub(1, SeqCst);
         let set_fd = set.fd.load(Relaxed);
-        let _ =
-            handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, member.fd, events, interest.data);
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, member.fd, events, interest.data);
     }
 }
 
@@ -723,7 +719,9 @@ unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize
         if report.events != 0 {
             // SAFETY: `filled < count`.
             unsafe {
-                events.add(filled).write_unaligned(epoll_event { events: report.events, u64: data });
+                events
+                    .add(filled)
+                    .write_unaligned(epoll_event { events: report.events, u64: data });
             }
             filled += 1;
         }
@@ -749,7 +747,11 @@ unsafe fn wait_managed(
         let mut filled = unsafe { collect(set, events, 0, count) };
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // Before a sleep the kernel is asked by the sleep itself.
-        let due = if filled == 0 { left == Some(0) || set.kernel_is_due() } else { filled < count && set.kernel_is_due() };
+        let due = if filled == 0 {
+            left == Some(0) || set.kernel_is_due()
+        } else {
+            filled < count && set.kernel_is_due()
+        };
         if due {
             // SAFETY: the rest of the caller's buffer.
             let more = unsafe { kernel_now(set, set_fd, events, filled, count, limits.mask) };
@@ -773,9 +775,8 @@ unsafe fn wait_managed(
             spun = true;
             let start = clock::now_ns();
             let links = set.inner.lock().links.clone();
-            let stirred = || {
-                links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint()
-            };
+            let stirred =
+                || links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint();
             match blocking::spin_until(start, spin, stirred) {
                 Spun::Changed => {
                     set.policy.observe(0, false);
@@ -791,7 +792,7 @@ unsafe fn wait_managed(
             return Outcome::Genuine(-1);
         }
         if got > 0 {
-            return Outcome::Handled(got as isize);
+            return Outcome::Handled(got);
         }
     }
 }
