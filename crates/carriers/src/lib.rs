@@ -29,6 +29,8 @@ pub mod tcp;
 
 #[cfg(all(test, not(miri)))]
 mod conformance;
+#[cfg(all(test, not(miri)))]
+mod law;
 
 pub use capabilities::Capabilities;
 pub use carrier::{
