@@ -70,6 +70,17 @@ pub fn bytes_read(fd: i32) -> Result<u64> {
     Ok(info.bytes_received.saturating_sub(unread).saturating_sub(u64::from(finished)))
 }
 
+/// Whether the peer has ended its direction (its FIN arrived) or the connection is gone. Unlike
+/// POLLRDHUP this does not mistake a shutdown of our own for it.
+pub fn peer_has_ended(fd: i32) -> bool {
+    info(fd).map_or(true, |info| {
+        matches!(
+            info.state,
+            TCP_CLOSE_WAIT | TCP_LAST_ACK | TCP_CLOSING | TCP_TIME_WAIT | TCP_CLOSE
+        )
+    })
+}
+
 /// How many bytes of the TCP connection have arrived here, read or not. A FIN may count as one.
 pub fn bytes_received(fd: i32) -> Result<u64> {
     info(fd).map(|info| info.bytes_received)

@@ -2,7 +2,8 @@
 //!
 //! | kind | from | carries | descriptors |
 //! |---|---|---|---|
-//! | Hello | who connected | its view of the connection | its end, its bell |
+//! | Greet | who listened | | |
+//! | Hello | who connected, when greeted | its view of the connection | its end, its bell |
 //! | Welcome | who listened (the master) | slot | link memory, its end, its bell |
 //! | Refuse | either, instead of the above | | |
 //! | Offer | either, on a live link | id, its view, slot if it is the master | its end |
@@ -10,6 +11,9 @@
 //! | Decline | answer to Offer | id | |
 //! | Stopped | reader that left a ring | slot | |
 //! | Released | who is done with a slot | slot | |
+//!
+//! A descriptor travels only to a process whose service thread has just spoken or holds a live
+//! link: one that lies unread in a queue would keep a connection open after its program closed it.
 
 use shunt_os::peer::{Endpoint, Tuple};
 
@@ -29,6 +33,7 @@ pub enum Kind {
     Decline = 6,
     Stopped = 7,
     Released = 8,
+    Greet = 9,
 }
 
 /// One message, whatever its kind; fields that a kind does not use are zero.
@@ -71,6 +76,7 @@ impl Message {
             6 => Kind::Decline,
             7 => Kind::Stopped,
             8 => Kind::Released,
+            9 => Kind::Greet,
             _ => return None,
         };
         let id = u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32;

@@ -10,11 +10,12 @@ use shunt_os::{handles, park, tcp};
 use shunt_pairing::message::{Kind, Message};
 use shunt_ring::{Consumer, Corrupt, Producer, FUTEX, WAIT_SET};
 use shunt_stats::{Carrier, Reason};
-use shunt_stream::{ReaderDied, StopOutcome, Violation, WriterOn};
+use shunt_stream::{End, ReaderDied, StopOutcome, Violation, WriterOn};
 
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
 use crate::words::SlotWords;
+use crate::wait::epoll::Managed;
 use crate::{inherit, search, wait};
 
 /// Something a peer wrote that cannot be.
@@ -71,6 +72,7 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
         socket.slot.store(slot, Relaxed);
         socket.link.store((&raw const *link).cast_mut(), Release);
         socket.stage.store(stage::SETTLED, Relaxed);
+        socket.unmanaged.store(true, Relaxed);
         link.set_stream(slot, index);
         if let Some(entry) = socket.entry() {
             entry.peer_is_shunt();
@@ -81,13 +83,20 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
     if let Some(service) = service::running() {
         service.watch_companion(index, socket);
     }
-    wait::epoll::manage_all(index, socket);
-    try_agree(socket);
+    try_agree(index, socket);
     true
 }
 
-/// Tells the writer that it may go up, once no thread sleeps natively for the stream.
-pub fn try_agree(socket: &'static Socket) {
+/// Tells the writer that it may go up, once no thread sleeps natively for the stream and its
+/// epoll registrations are ours.
+pub fn try_agree(index: u32, socket: &'static Socket) {
+    if socket.unmanaged.load(Acquire) {
+        match wait::epoll::manage_all(index, socket) {
+            Managed::All => socket.unmanaged.store(false, Release),
+            Managed::Later => return,
+            Managed::Never => return leave(index, socket, Reason::NestedEpoll),
+        }
+    }
     let mut recv = socket.recv.lock();
     if socket.mode() == Mode::Attached {
         let _ = agree_locked(socket, &mut recv);
@@ -97,6 +106,9 @@ pub fn try_agree(socket: &'static Socket) {
 /// As [`try_agree`], for who holds the lock. False: still native.
 pub fn agree_locked(socket: &Socket, recv: &mut RecvSide) -> Result<bool, Broken> {
     let Some(link) = socket.link() else { return Ok(false) };
+    if socket.unmanaged.load(Acquire) && !socket.pinned.load(Relaxed) {
+        return Ok(false);
+    }
     if !recv.offset_known {
         if socket.native_recv.load(SeqCst) != 0 {
             return Ok(false);
@@ -256,8 +268,10 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
             Ok(count) => send.writer.resent(&words, from + count as u64)?,
             Err(error) if error.0 == libc::EAGAIN => return Ok(false),
             Err(error) if error.0 == libc::EINTR => continue,
-            // Nobody is there to read them; the kernel has the answer for whoever asks.
-            Err(_) => send.writer.resent(&words, to)?,
+            Err(error) => {
+                send.failed = Some(error.0);
+                send.writer.resent(&words, to)?
+            }
         };
     }
     Ok(true)
@@ -272,7 +286,14 @@ pub fn flush(index: u32, socket: &'static Socket) {
         if socket.mode() != Mode::Attached {
             return;
         }
-        match observe_writer(socket, &mut send).and_then(|_| resend(socket, &mut send)) {
+        let closed = socket.link().is_some_and(|link| {
+            let end = shunt_stream::Words::end(&outgoing(link, socket.slot.load(Relaxed)));
+            matches!(End::decode(end), Ok(End::Closed(_)))
+        });
+        let observed = observe_writer(socket, &mut send);
+        // Nobody reads after a close: the kernel is asked only when the program sends again, so
+        // that its answer reaches the program.
+        match observed.and_then(|_| if closed { Ok(true) } else { resend(socket, &mut send) }) {
             Ok(true) => {
                 if core::mem::take(&mut send.fin_pending) {
                     handles::shut_writing(socket.fd.load(Relaxed));
@@ -413,8 +434,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             }
             ReaderDied::Lost { .. } => return Err(Broken),
         }
-        let stirred = handles::poll_now(socket.fd.load(Relaxed), libc::POLLRDHUP);
-        if unsent && stirred & (libc::POLLRDHUP | libc::POLLHUP) != 0 {
+        if unsent && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
             // The kernel saw an empty receive queue and sent a FIN; the bytes lay in the ring.
             recv.reset_pending = true;
         }
@@ -471,13 +491,14 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     let mut send = socket.send.lock();
     let attached = socket.mode() == Mode::Attached;
     let link = socket.link();
+    let mut orphaned = false;
     if let (true, Some(link)) = (attached, link) {
         let slot = socket.slot.load(Relaxed);
         let words = incoming(link, slot);
         let _ = go_down(socket, &mut send);
         let flushed = resend(socket, &mut send).unwrap_or(true);
         if !flushed {
-            service::resend_after_close(index, socket, &mut send);
+            orphaned = service::resend_after_close(socket, &mut send);
         }
         let offset = recv.offset;
         if recv.offset_known {
@@ -501,7 +522,9 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
         let slot = socket.slot.swap(VACANT, Relaxed);
         link.set_stream(slot, VACANT);
-        service::released(link, slot);
+        if !orphaned {
+            service::released(link, slot);
+        }
     }
     socket.link.store(null_mut(), Relaxed);
     recv.consumer = None;

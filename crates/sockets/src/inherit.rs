@@ -229,6 +229,7 @@ pub fn answer_children(bell: i32) {
         let Some(member) = member(socket) else { return };
         if member.state.load(Acquire) == ASKED {
             attach::leave(index, socket, Reason::SharedWithOtherProcess);
+            attach::return_to_kernel(index, socket);
             member.state.fetch_or(ON_TCP, AcqRel);
             shunt_os::park::wake_all(&member.state);
         }

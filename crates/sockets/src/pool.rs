@@ -58,8 +58,6 @@ pub struct RecvSide {
     pub offset_known: bool,
     /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
     pub ring_only: u64,
-    /// The companion reported an end or error; ask the kernel when the ring is empty.
-    pub shut: bool,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
     pub reset_pending: bool,
 }
@@ -76,6 +74,8 @@ pub struct SendSide {
     pub since_down: u32,
     /// shutdown(SHUT_WR) was called.
     pub shut: bool,
+    /// What the kernel answered to a re-send; the next send of the program's is told.
+    pub failed: Option<i32>,
     /// The FIN waits until the ring's bytes are sent again.
     pub fin_pending: bool,
 }
@@ -111,6 +111,14 @@ pub struct Socket {
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
     pub companion_stirred: AtomicBool,
+    /// shutdown(SHUT_RD) was called.
+    pub shut_reading: AtomicBool,
+    /// Threads inside a wait of an attached receive or send.
+    pub inside: AtomicU32,
+    /// The program has closed it; the last thread inside finishes the close.
+    pub closing: AtomicBool,
+    /// Its epoll registrations are the kernel's still.
+    pub unmanaged: AtomicBool,
     /// How often a send found no room.
     pub fulls: AtomicU32,
     pub slot: AtomicU32,
@@ -189,6 +197,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.messages_out.store(0, Relaxed);
     socket.bytes.store(0, Relaxed);
     socket.listener.store(-1, Relaxed);
+    socket.shut_reading.store(false, Relaxed);
     socket.companion_stirred.store(false, Relaxed);
     *socket.tuple.lock() = None;
     socket.link.store(null_mut(), Relaxed);
@@ -247,7 +256,6 @@ impl RecvSide {
             offset: 0,
             offset_known: false,
             ring_only: 0,
-            shut: false,
             reset_pending: false,
         }
     }
@@ -268,6 +276,7 @@ impl SendSide {
             since_down: 0,
             shut: false,
             fin_pending: false,
+            failed: None,
         }
     }
 }
@@ -290,6 +299,10 @@ impl Socket {
             bytes: AtomicU64::new(0),
             listener: AtomicI32::new(-1),
             companion_stirred: AtomicBool::new(false),
+            shut_reading: AtomicBool::new(false),
+            inside: AtomicU32::new(0),
+            closing: AtomicBool::new(false),
+            unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
             family: AtomicU32::new(0),

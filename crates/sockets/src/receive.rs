@@ -9,7 +9,7 @@ use libc::iovec;
 use shunt_os::{handles, set_errno, sys};
 use shunt_ring::{Direction, FUTEX};
 use shunt_stats::Carrier;
-use shunt_stream::ReaderOn;
+use shunt_stream::{End, ReaderOn};
 
 use crate::attach::{self, agree_locked, break_stream, incoming, restart_consumer, Broken};
 use crate::outcome::Outcome;
@@ -60,6 +60,7 @@ pub fn receive(
     }
     let mut got = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO);
+    let mut inside = None;
     loop {
         let watch = Watch::new(socket);
         let attempt = {
@@ -69,6 +70,7 @@ pub fn receive(
             } else {
                 let tried = attempt(socket, &mut recv, request, got);
                 match tried {
+                    Ok(Attempt::Empty) if socket.shut_reading.load(Relaxed) => Attempt::Got(0),
                     Ok(attempt) => attempt,
                     Err(Broken) => {
                         drop(recv);
@@ -90,13 +92,16 @@ pub fn receive(
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Native => {
                 let result = genuine();
-                leave_native(socket);
+                leave_native(index, socket);
                 crate::search::note(index, socket, crate::search::Way::In, result);
                 return Outcome::Genuine(result);
             }
             Attempt::Gone if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Gone => return gone(socket),
             Attempt::Empty => {
+                if !may_not_wait(socket, request) {
+                    inside.get_or_insert_with(|| blocking::Inside::enter(index, socket));
+                }
                 if let Some(number) = wait(socket, &watch, request, &mut patience) {
                     return if got > 0 {
                         Outcome::Handled(got as isize)
@@ -139,10 +144,10 @@ fn gone(socket: &Socket) -> Outcome {
 }
 
 /// A native receive or wait on an attached stream is over: the writer may be let up now.
-pub fn leave_native(socket: &'static Socket) {
+pub fn leave_native(index: u32, socket: &'static Socket) {
     if socket.native_recv.fetch_sub(1, SeqCst) == 1 && socket.mode() == Mode::Attached {
         let errno = shunt_os::errno();
-        attach::try_agree(socket);
+        attach::try_agree(index, socket);
         set_errno(errno);
     }
 }
@@ -155,6 +160,11 @@ fn attempt(
     already: usize,
 ) -> Result<Attempt, Broken> {
     let Some(link) = socket.link() else { return Ok(Attempt::Gone) };
+    if request.flags & PEEK != 0 {
+        if let Some(count) = peek_over_the_seam(socket, recv, request)? {
+            return Ok(Attempt::Got(count));
+        }
+    }
     // Two rounds suffice: the ring is found empty, and the segment's end leads to TCP; one more
     // for a writer that went up again in between.
     for _ in 0..4 {
@@ -178,10 +188,7 @@ fn attempt(
                         continue;
                     }
                 }
-                if recv.shut {
-                    return Ok(Attempt::Got(0));
-                }
-                if !companion_ended(socket) {
+                if !blocking::companion_ended(socket) {
                     return Ok(Attempt::Empty);
                 }
                 // The peer closed or died without a word: its process published no more.
@@ -192,14 +199,15 @@ fn attempt(
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
                 if before == ReaderOn::Ring {
                     note_rx(socket, Carrier::Tcp);
-                    if recv.reset_pending && companion_ended(socket) {
+                    if recv.reset_pending && blocking::companion_ended(socket) {
                         recv.reset_pending = false;
                         return Ok(Attempt::Error(libc::ECONNRESET));
                     }
                 }
                 let result = from_tcp(socket, recv, request, already)?;
                 let ended = match result {
-                    Attempt::Got(0) => true,
+                    // A shutdown of our own reading gives 0 as well, and bytes may still come.
+                    Attempt::Got(0) => !socket.shut_reading.load(Relaxed) || shunt_os::tcp::peer_has_ended(socket.fd.load(Relaxed)),
                     Attempt::Error(number) => number != libc::EFAULT && number != libc::EINTR,
                     _ => false,
                 };
@@ -221,19 +229,6 @@ fn note_rx(socket: &Socket, carrier: Carrier) {
         }
         entry.set_carrier_rx(carrier);
     }
-}
-
-/// Whether the kernel connection reported an end; asked only after something stirred.
-fn companion_ended(socket: &Socket) -> bool {
-    if !socket.companion_stirred.load(Acquire) {
-        return false;
-    }
-    let events = handles::poll_now(socket.fd.load(Relaxed), libc::POLLRDHUP);
-    let ended = events & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0;
-    if !ended {
-        socket.companion_stirred.store(false, Release);
-    }
-    ended
 }
 
 fn from_ring(
@@ -281,6 +276,80 @@ fn from_ring(
     Ok(total)
 }
 
+/// A peek where one carrier's last bytes and the next one's first lie side by side: TCP before the
+/// crossing, or a ring that has ended. `None`: no seam, or nothing on the near side.
+fn peek_over_the_seam(
+    socket: &Socket,
+    recv: &mut RecvSide,
+    request: Request<'_>,
+) -> Result<Option<usize>, Broken> {
+    let Some(direction) = blocking::direction(socket, false) else { return Ok(None) };
+    let near = match recv.reader.on() {
+        ReaderOn::Crossing { .. } => match from_tcp(socket, recv, request, 0)? {
+            Attempt::Got(count) if count > 0 => count,
+            _ => return Ok(None),
+        },
+        ReaderOn::Ring => match End::decode(direction.end()) {
+            Ok(End::Down(_)) => from_ring(socket, recv, request, 0)?,
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    if near == 0 {
+        return Ok(None);
+    }
+    let far = recv.offset + near as u64;
+    let count = match recv.reader.on() {
+        ReaderOn::Crossing { up_at } if far == up_at => peek_ahead(socket, recv, request, near)?,
+        ReaderOn::Ring if far == direction.tail() => {
+            let fd = socket.fd.load(Relaxed);
+            let flags = PEEK | libc::MSG_DONTWAIT;
+            match parts(request.vector, near).next() {
+                // SAFETY: the program's own buffer.
+                Some((base, length)) => unsafe {
+                    sys!(libc::SYS_recvfrom, fd, base, length, flags, 0, 0).unwrap_or(0)
+                },
+                None => 0,
+            }
+        }
+        _ => 0,
+    };
+    Ok(Some(near + count))
+}
+
+/// Peeks at the ring's first bytes before the reader has crossed to it.
+fn peek_ahead(
+    socket: &Socket,
+    recv: &RecvSide,
+    request: Request<'_>,
+    already: usize,
+) -> Result<usize, Broken> {
+    let (Some(link), ReaderOn::Crossing { up_at }) = (socket.link(), recv.reader.on()) else {
+        return Ok(0);
+    };
+    let (slot, writer) = (socket.slot.load(Relaxed), link.side.other());
+    let Some(direction) = blocking::direction(socket, false) else { return Ok(0) };
+    let capacity = u64::from(link.memory.ring_bytes());
+    let published = direction.tail().checked_sub(up_at).ok_or(Broken)?;
+    if published > capacity {
+        return Err(Broken);
+    }
+    let data = link.memory.data(slot, writer);
+    let mut total = 0u64;
+    for (base, length) in parts(request.vector, already) {
+        let count = (length as u64).min(published - total);
+        for step in 0..count {
+            let at = (up_at + total + step) & (capacity - 1);
+            // SAFETY: masked into the ring, and within the program's buffer.
+            unsafe {
+                base.add(step as usize).write(data.as_ptr().add(at as usize).read_volatile());
+            }
+        }
+        total += count;
+    }
+    Ok(total as usize)
+}
+
 /// Whether a pointer is surely no program's memory. What is merely unmapped faults in our copy
 /// where the kernel would answer EFAULT (docs/compatibility.md).
 pub fn is_no_address(pointer: *mut libc::c_void) -> bool {
@@ -308,6 +377,7 @@ fn from_tcp(
     if limit == 0 {
         return Ok(Attempt::Empty);
     }
+    let fd = socket.fd.load(Relaxed);
     let keep = PEEK | libc::MSG_TRUNC;
     let flags = request.flags & keep | libc::MSG_DONTWAIT;
     let mut total = 0u64;
@@ -317,7 +387,7 @@ fn from_tcp(
             break;
         }
         // SAFETY: the program's own buffer; the kernel answers EFAULT if it is none.
-        let result = unsafe { sys!(libc::SYS_recvfrom, request.fd, base, length, flags, 0, 0) };
+        let result = unsafe { sys!(libc::SYS_recvfrom, fd, base, length, flags, 0, 0) };
         match result {
             Ok(count) => {
                 total += count as u64;
@@ -339,6 +409,10 @@ fn from_tcp(
     Ok(Attempt::Got(total as usize))
 }
 
+fn may_not_wait(socket: &Socket, request: Request<'_>) -> bool {
+    request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
+}
+
 /// Waits until another attempt is worth it; `Some` ends the call.
 fn wait(
     socket: &'static Socket,
@@ -346,22 +420,23 @@ fn wait(
     request: Request<'_>,
     patience: &mut blocking::Patience,
 ) -> Option<i32> {
-    if request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed) {
+    if may_not_wait(socket, request) {
         return Some(libc::EAGAIN);
     }
     let direction = watch.direction?;
     if patience.spin(&socket.recv_policy, || watch.changed(socket)) {
         return None;
     }
-    if handles::is_nonblocking(request.fd) {
+    let fd = socket.fd.load(Relaxed);
+    if handles::is_nonblocking(fd) {
         return Some(libc::EAGAIN);
     }
     let word = direction.wake.want_data(FUTEX);
     // Look once more: what was published before the announcement did not see it.
-    if watch.changed(socket) || blocking::readable_after_announcement(socket, request.fd) {
+    if watch.changed(socket) || blocking::readable_after_announcement(socket, fd) {
         return None;
     }
-    match patience.sleep(request.fd, &direction.wake.data_wanted, word, &socket.recv_policy) {
+    match patience.sleep(fd, &direction.wake.data_wanted, word, &socket.recv_policy) {
         Woken::Look => None,
         Woken::TimedOut => Some(libc::EAGAIN),
         Woken::Interrupted => Some(libc::EINTR),

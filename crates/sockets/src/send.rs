@@ -29,6 +29,8 @@ enum Attempt {
     Took(usize),
     /// The ring is full, or bytes must be sent again by TCP first.
     Full,
+    /// The kernel's error for bytes that it got late.
+    Error(i32),
     /// The genuine call is to be made; `native_send` is counted.
     Native,
     Gone,
@@ -61,6 +63,7 @@ pub fn send(
     let mut sent = 0usize;
     let mut genuine = Some(genuine);
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO);
+    let mut inside = None;
     loop {
         let watch = Watch::new(socket);
         let attempt = {
@@ -86,9 +89,13 @@ pub fn send(
                 }
             }
             Attempt::Native => return native(index, socket, request, sent, genuine.take()),
-            Attempt::Gone if sent > 0 => return Outcome::Handled(sent as isize),
+            Attempt::Error(_) | Attempt::Gone if sent > 0 => {
+                return Outcome::Handled(sent as isize);
+            }
+            Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
+                inside.get_or_insert_with(|| blocking::Inside::enter(index, socket));
                 socket.fulls.fetch_add(1, Relaxed);
                 if let Some(number) = wait(index, socket, &watch, request, &mut patience) {
                     return if sent > 0 {
@@ -102,7 +109,8 @@ pub fn send(
     }
 }
 
-fn wanted(vector: &[iovec]) -> usize {
+/// Bytes in all parts.
+pub fn wanted(vector: &[iovec]) -> usize {
     vector.iter().map(|part| part.iov_len).sum()
 }
 
@@ -156,6 +164,11 @@ fn attempt(
         WriterOn::Resend { .. } => {
             if !resend(socket, side)? {
                 return Ok(Attempt::Full);
+            }
+            if let Some(number) = side.failed.take() {
+                if number != libc::EPIPE {
+                    return Ok(Attempt::Error(number));
+                }
             }
             return attempt_native(socket, side);
         }
@@ -313,7 +326,6 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
         break_stream(index, socket);
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        socket.recv.lock().shut = true;
         blocking_wake(index, socket);
     }
     if !later {
@@ -371,14 +383,15 @@ fn wait(
     if patience.spin(&socket.send_policy, || watch.changed(socket)) {
         return None;
     }
-    if handles::is_nonblocking(request.fd) {
+    let fd = socket.fd.load(Relaxed);
+    if handles::is_nonblocking(fd) {
         return Some(libc::EAGAIN);
     }
     let word = direction.wake.want_space(FUTEX);
     if watch.changed(socket) {
         return None;
     }
-    let limit = handles::option_timeout(request.fd, libc::SO_SNDTIMEO);
+    let limit = handles::option_timeout(fd, libc::SO_SNDTIMEO);
     let bounded = limit.map_or(FULL_NS_MAX, |limit| limit.min(FULL_NS_MAX));
     let bounded = patience.elapsed() + bounded;
     let word_at = &direction.wake.space_wanted;

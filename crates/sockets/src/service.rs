@@ -60,6 +60,7 @@ struct Handshake {
 }
 
 enum State {
+    AwaitGreet,
     AwaitHello,
     AwaitWelcome { owner: Owner, own_bell: i32 },
 }
@@ -265,22 +266,22 @@ fn free_if_last(link: &'static Link, slot: u32) {
 }
 
 /// The stream's descriptor closes while bytes of the ring are still on their way to TCP: the
-/// service keeps a descriptor of its own until they are sent.
-pub fn resend_after_close(_index: u32, socket: &Socket, send: &mut SendSide) {
-    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return };
-    let WriterOn::Resend { from, to } = send.writer.on() else { return };
-    let Ok(fd) = handles::duplicate(socket.fd.load(Relaxed)) else { return };
+/// service keeps a descriptor of its own, and the slot, until they are sent. False if it cannot.
+pub fn resend_after_close(socket: &Socket, send: &mut SendSide) -> bool {
+    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return false };
+    let WriterOn::Resend { from, to } = send.writer.on() else { return false };
+    let Some(service) = running() else { return false };
+    let Ok(fd) = handles::duplicate(socket.fd.load(Relaxed)) else { return false };
     let mut bytes = vec![0u8; (to - from) as usize];
     // SAFETY: the vector is writable for its length.
     if unsafe { producer.copy_back(from, bytes.as_mut_ptr(), bytes.len()) }.is_err() {
         handles::close(fd);
-        return;
+        return false;
     }
     let slot = socket.slot.load(Relaxed);
     let writer = core::mem::take(&mut send.writer);
-    if let Some(service) = running() {
-        service.ask(Request::Finish(Orphan { fd, writer, link, slot, bytes, start: from }));
-    }
+    service.ask(Request::Finish(Orphan { fd, writer, link, slot, bytes, start: from }));
+    true
 }
 
 impl Work {
@@ -382,14 +383,10 @@ impl Work {
             return handles::close(control);
         };
         let state = if came {
-            match self.hello(socket, &tuple, control) {
-                Ok(state) => state,
-                Err(reason) => {
-                    handles::close(control);
-                    return settle(socket, generation, reason);
-                }
-            }
+            State::AwaitGreet
         } else {
+            let greeting = Message::of(Kind::Greet, NO_SLOT);
+            let _ = handles::send_message(control, &greeting.encode(), &[]);
             State::AwaitHello
         };
         let data = tag::HANDSHAKE | control as u64;
@@ -447,6 +444,9 @@ impl Work {
             handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_DEL, control, 0, 0);
         let message = received.as_ref().and_then(|r| Message::decode(&buffer[..r.bytes]));
         let outcome = match (&handshake.state, &message, &received) {
+            (State::AwaitGreet, Some(message), Some(_)) if message.kind == Kind::Greet => {
+                self.greeted(&handshake)
+            }
             (State::AwaitHello, Some(message), Some(received)) if message.kind == Kind::Hello => {
                 self.welcome(&handshake, message, received)
             }
@@ -469,6 +469,21 @@ impl Work {
         if let Some(received) = received {
             close_passed(&received);
         }
+    }
+
+    /// The other end's service thread is there: show it our end, if it is the right user's.
+    fn greeted(&mut self, handshake: &Handshake) -> Result<(), Reason> {
+        let socket = pool::get(handshake.index);
+        if socket.generation.load(Relaxed) != handshake.generation || socket.mode() != Mode::Plain {
+            return Err(Reason::Closed);
+        }
+        let control = handshake.control;
+        let state = self.hello(socket, &handshake.tuple, control)?;
+        let data = tag::HANDSHAKE | control as u64;
+        let events = libc::EPOLLIN as u32;
+        let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, control, events, data);
+        self.handshakes.push(Handshake { state, ..*handshake });
+        Ok(())
     }
 
     /// The other end came to our rendezvous: we are the master.
@@ -612,7 +627,7 @@ impl Work {
             Kind::Accept => return self.accepted(link, message, received),
             Kind::Decline => self.declined(link, message),
             Kind::Refuse => return false,
-            Kind::Hello | Kind::Welcome => return false,
+            Kind::Greet | Kind::Hello | Kind::Welcome => return false,
         }
         true
     }
@@ -630,11 +645,11 @@ impl Work {
         let lost: Vec<Offered>;
         (lost, self.offered) =
             core::mem::take(&mut self.offered).into_iter().partition(|o| core::ptr::eq(o.link, link));
-        for offer in lost {
-            settle(pool::get(offer.index), offer.generation, Reason::PeerDied);
-        }
         link.wake_own();
         self.service.links.lock().retain(|known| !core::ptr::eq(known.link, link));
+        for offer in lost {
+            self.try_elsewhere(offer.index, offer.generation, offer.tuple, 0);
+        }
     }
 
     // ---- further streams on a link ---------------------------------------------------------
@@ -773,6 +788,7 @@ impl Work {
             Ok(true) | Err(Broken) => {
                 let _ = handles::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, orphan.fd, 0, 0);
                 handles::close(orphan.fd);
+                released(orphan.link, orphan.slot);
                 false
             }
         });
@@ -810,9 +826,13 @@ fn same_connection(theirs: &Tuple, ours: &Tuple) -> bool {
     same(&theirs.local, &ours.local) && same(&theirs.remote, &ours.remote)
 }
 
+/// An attempt failed; what may be otherwise when the stream has carried twice as much is tried
+/// again then.
 fn settle(socket: &Socket, generation: u32, reason: Reason) {
     if socket.generation.load(Relaxed) == generation && socket.mode() == Mode::Plain {
-        socket.stage.store(stage::SETTLED, Relaxed);
+        let passing = matches!(reason, Reason::LinkFailed | Reason::RefusedByPeer | Reason::PeerDied);
+        let stage = if passing { stage::YOUNG } else { stage::SETTLED };
+        socket.stage.store(stage, Relaxed);
         if let Some(entry) = socket.entry() {
             entry.set_reason(reason);
         }

@@ -10,21 +10,9 @@
 //! Every decision of a handover is one compare-exchange on one word, so two sides that decide at
 //! the same time always agree on who was first. Zeroed memory is `Idle`.
 //!
-//! | from | to | by | when |
-//! |---|---|---|---|
-//! | `Idle` | `Agreed` | reader | no thread of its process sleeps natively for the stream |
-//! | `Agreed` | `Idle` | reader | it withdraws: stop, close |
-//! | `Agreed` | `Open` | writer | up: bytes from `up_at` on are in the ring |
-//! | `Open` | `Seen` | reader | it knows: it will not take a byte beyond `up_at` from TCP |
-//! | `Open` | `Recalled(R)` | writer | down, and the reader has not noticed: TCP gets `[up_at, R)` again |
-//! | `Open`, `Seen` | `Stop(C)` | reader | it leaves the ring at C: TCP gets `[C, tail)` again |
-//! | `Open`, `Seen` | `Closed(C)` | reader | its descriptor is closed at C; otherwise as `Stop` |
-//! | `Seen` | `Down(R)` | writer | the ring ends at R, later bytes are on TCP |
-//! | `Down(R)` | `Idle` | reader | it has taken every byte before R |
-//! | `Recalled(R)`, `Stop(C)` | `Idle` | writer | everything is on TCP again |
-//!
-//! A survivor acts for the dead: the writer sets `Stop` (from `Open`, `Seen`), the reader sets `Down`
-//! (from `Open`, `Seen`, and, when it has found where TCP ended, from `Recalled`, `Stop`).
+//! A segment's life is `Idle`, `Agreed`, `Open`, `Seen`, then `Down`, `Stop` or `Closed` (or
+//! `Recalled` before it was seen), and `Idle` again; [`TRANSITIONS`] has every row, who makes the
+//! change, and when. A survivor makes the changes of the dead.
 //!
 //! # Locks
 //! A [`Writer`] is used under the direction's send lock, a [`Reader`] under its receive lock; a
@@ -34,12 +22,16 @@
 
 mod end;
 mod reader;
+mod state;
+mod transitions;
 mod violation;
 mod words;
 mod writer;
 
 pub use end::{End, OFFSET_MAX};
 pub use reader::{CloseOutcome, Reader, ReaderOn, StopOutcome};
+pub use state::{Carrier, Event, Receiving, Sending, Snapshot};
+pub use transitions::{Side, Transition, TRANSITIONS};
 pub use violation::Violation;
 pub use words::Words;
 pub use writer::{ReaderDied, Writer, WriterOn};

@@ -72,9 +72,10 @@ impl Reader {
     /// Takes the direction over from a dead process that shared it. The caller's `offset` is then
     /// `head` if that is at or beyond `up_at` in a segment, and the kernel's count otherwise.
     pub fn take_over(words: &impl Words) -> Result<Reader, Violation> {
-        let mut reader = Reader { up_at: words.up_at(), ..Reader::new() };
+        let mut reader = Reader::new();
         if let End::Seen | End::Down(_) = end(words)? {
-            let up_at = within(reader.up_at, 0, OFFSET_MAX)?;
+            let up_at = within(words.up_at(), 0, OFFSET_MAX)?;
+            reader.up_at = up_at;
             let crossed = words.head() >= up_at;
             reader.on = if crossed { ReaderOn::Ring } else { ReaderOn::Crossing { up_at } };
         }
@@ -177,8 +178,9 @@ impl Reader {
         if self.ended {
             return Ok(self.on);
         }
+        let end = end(words)?;
         let tail = words.tail();
-        match end(words)? {
+        match end {
             End::Idle | End::Agreed | End::Down(_) | End::Closed(_) => {}
             open @ (End::Open | End::Seen) => {
                 if tail > OFFSET_MAX || !change(words, open, End::Down(tail)) {
@@ -188,15 +190,16 @@ impl Reader {
                     self.enter(words, offset)?;
                 }
             }
-            End::Stop(from) => self.salvage(from, tail),
-            End::Recalled(to) => self.salvage(words.up_at(), to),
+            End::Stop(from) => self.salvage(from, tail)?,
+            End::Recalled(to) => self.salvage(words.up_at(), to)?,
         }
         Ok(self.on)
     }
 
-    /// TCP reported its end or an error at `offset`. If the answer is `Ring`, that is not the
-    /// stream's end yet (`Consumer::start_at(offset)`, and TCP is asked again afterwards);
-    /// otherwise it is.
+    /// TCP reported, at `offset`, its end of stream or an error after which it gives nothing more
+    /// (not EAGAIN, not EINTR). Told of every such end before the program sees it: if the answer
+    /// is `Ring`, that is not the stream's end yet (`Consumer::start_at(offset)`, and TCP is asked
+    /// again afterwards); otherwise it is.
     ///
     /// An honest writer ends TCP only when nothing is missing on it, so an end that comes while the
     /// word says otherwise is the writer's death, noticed before the link's close.
@@ -271,10 +274,11 @@ impl Reader {
         Ok(())
     }
 
-    fn salvage(&mut self, from: u64, to: u64) {
-        if from < to {
+    fn salvage(&mut self, from: u64, to: u64) -> Result<(), Violation> {
+        if from < within(to, from, OFFSET_MAX)? {
             self.on = ReaderOn::Salvage { from, to };
         }
+        Ok(())
     }
 
     fn leave(

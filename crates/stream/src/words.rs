@@ -3,10 +3,13 @@
 
 use crate::{End, Violation};
 
-/// Loads are `Acquire`, stores are `Release`, `end_cas` is `AcqRel` (`Acquire` when it fails).
+/// `end` is loaded with `Acquire`, `end_cas` is `AcqRel` (`Acquire` when it fails); `tail` and `head`
+/// are loaded with `Acquire` and stored with `Release`. For `up_at`, `Relaxed` is enough: it is
+/// stored before `Open` is set, and read after that was seen in `end`.
 ///
 /// Everything an end hands over is published by its `end_cas`: the writer stores `tail` and
-/// `up_at` before it sets `Open`, and every ring byte before it sets `Down`.
+/// `up_at` before it sets `Open`, and every ring byte before it sets `Down`. `tests/orderings.rs`
+/// shows with loom that these orderings suffice, and that weaker ones do not.
 pub trait Words {
     /// Stored by the writer, mostly by its `Producer`: every ring byte before it is written.
     fn tail(&self) -> u64;
@@ -16,8 +19,8 @@ pub trait Words {
     fn up_at(&self) -> u64;
     fn set_up_at(&self, offset: u64);
 
-    /// Stored by the reader's `Consumer`: every ring byte before this offset is taken. May lie
-    /// before `up_at`, from an earlier segment.
+    /// Stored by the reader's `Consumer`: every ring byte before it is taken. Lies before `up_at`,
+    /// from an earlier segment, until the reader has crossed (`Consumer::start_at`).
     fn head(&self) -> u64;
 
     /// The word of [`End`], changed by both sides, always by compare-exchange.

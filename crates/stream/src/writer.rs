@@ -55,9 +55,10 @@ impl Writer {
     /// Takes the direction over from a dead process that shared it. `tcp_next` is the stream offset
     /// after the last byte that TCP accepted; it says how much of a re-send is done.
     pub fn take_over(words: &impl Words, tcp_next: u64) -> Result<Writer, Violation> {
+        let end = end(words)?;
         let mut writer = Writer { up_at: words.up_at(), ..Writer::new() };
         let tail = words.tail();
-        match end(words)? {
+        match end {
             End::Idle | End::Agreed | End::Down(_) => {}
             End::Open | End::Seen => writer.on = WriterOn::Ring,
             End::Stop(from) | End::Closed(from) => {

@@ -16,7 +16,7 @@ const CONTROL: Fd = 701;
 /// Longer than any state needs to settle, shorter than the watchdog's patience.
 const SETTLE_SECONDS_MAX: u64 = 4;
 const EXCHANGES: u64 = 64;
-const EXCHANGES_MAX: u64 = 2000;
+const EXCHANGES_MAX: u64 = 200_000;
 
 /// The note that a warm-up leaves when it failed; the harness judges it, not the comparison.
 pub const WARM_UP: &str = "warm-up";
@@ -144,17 +144,17 @@ impl Actor {
         number
     }
 
-    pub fn from_server(&self, step: impl FnOnce() -> u64) -> u64 {
+    pub fn told_by_server(&self, step: impl FnOnce() -> u64) -> u64 {
         self.number_from(Side::Server, step)
     }
 
-    pub fn from_client(&self, step: impl FnOnce() -> u64) -> u64 {
+    pub fn told_by_client(&self, step: impl FnOnce() -> u64) -> u64 {
         self.number_from(Side::Client, step)
     }
 
     pub fn listen(&self) -> Place {
         let mut fd = -1;
-        let port = self.from_server(|| {
+        let port = self.told_by_server(|| {
             let (listener, port) = listener(self.family);
             fd = listener;
             u64::from(port)

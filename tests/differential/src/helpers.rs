@@ -15,7 +15,8 @@ pub fn run(arguments: &[String]) -> i32 {
     }
 }
 
-fn echo(fd: Fd) -> i32 {
+/// Sends back what comes until the stream ends.
+pub fn echo(fd: Fd) -> i32 {
     let mut room = vec![0; 1 << 16];
     loop {
         match io::read(fd, &mut room) {

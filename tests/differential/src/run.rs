@@ -58,6 +58,7 @@ pub struct Record {
     /// Something went wrong that no comparison is needed for.
     pub trouble: Option<String>,
     pub stderr: String,
+    pub hung: bool,
 }
 
 /// A directory that goes when the run ends.
@@ -94,9 +95,11 @@ pub fn run(setting: &Setting, library: &Path) -> Record {
         start(setting, Side::Client, beside_client, library, &directory.0),
         start(setting, Side::Server, beside_server, library, &directory.0),
     ];
-    let mut record = Record { notes: Vec::new(), trouble: None, stderr: String::new() };
+    let mut record =
+        Record { notes: Vec::new(), trouble: None, stderr: String::new(), hung: false };
     let deadline = Instant::now() + Duration::from_secs(WATCHDOG_SECONDS);
     let finished = listen(&mut sides, setting, &directory.0, &mut record, deadline);
+    record.hung = !finished;
     if !finished {
         record.trouble = Some(describe_hang(&sides, &record));
         sides.iter().for_each(kill_group);
@@ -126,7 +129,7 @@ pub fn run(setting: &Setting, library: &Path) -> Record {
 
 /// The fast path must have run where it should, and must not where it cannot.
 fn check_path(setting: &Setting, directory: &Path, record: &mut Record) {
-    let report = directory.join("report");
+    let report = directory.join("shunt-report-here");
     let wrong = match (setting.mode, setting.carrier) {
         (Mode::Both, Carrier::Ring) => {
             let never = record.notes.iter().any(|note| note.what == WARM_UP);
@@ -175,7 +178,7 @@ fn start(
         .env_remove("SHUNT_REPORT_DIR")
         .process_group(0);
     if setting.mode.accelerates(side) {
-        let report = directory.join("report");
+        let report = directory.join("shunt-report-here");
         std::fs::create_dir_all(&report).expect("a report directory");
         command.env("LD_PRELOAD", library).env("SHUNT_REPORT_DIR", report);
     }
@@ -245,7 +248,7 @@ fn answer(question: &str, setting: &Setting, directory: &Path) -> bool {
     }
     let mut words = question.split(' ').skip(1).map(|word| word.parse().unwrap_or(0));
     let (client, server) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
-    fast_path::is_upgraded(&directory.join("report"), client, server)
+    fast_path::is_upgraded(&directory.join("shunt-report-here"), client, server)
 }
 
 fn kill_group(running: &Running) {

@@ -85,8 +85,46 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
 
 #[no_mangle]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    before(|| calls::fdopen(fd));
-    unsafe { real::fdopen(fd, mode) }
+    let mut through_us = false;
+    before(|| through_us = calls::fdopen(fd));
+    if through_us {
+        unsafe { file_through_us(fd, mode) }
+    } else {
+        unsafe { real::fdopen(fd, mode) }
+    }
+}
+
+/// A FILE whose reads and writes are ours (fopencookie(3)), with the descriptor's number in it.
+unsafe fn file_through_us(fd: c_int, mode: *const c_char) -> *mut FILE {
+    #[repr(C)]
+    struct Functions {
+        read: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> isize,
+        write: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> isize,
+        seek: *const c_void,
+        close: unsafe extern "C" fn(*mut c_void) -> c_int,
+    }
+    extern "C" {
+        fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions)
+            -> *mut FILE;
+    }
+    unsafe extern "C" fn read(cookie: *mut c_void, buffer: *mut c_char, len: usize) -> isize {
+        unsafe { super::io::read(cookie as usize as c_int, buffer.cast(), len) }
+    }
+    unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, len: usize) -> isize {
+        let written = unsafe { super::io::write(cookie as usize as c_int, buffer.cast(), len) };
+        written.max(0)
+    }
+    unsafe extern "C" fn end(cookie: *mut c_void) -> c_int {
+        unsafe { close(cookie as usize as c_int) }
+    }
+    /// Where `_fileno` lies in glibc's FILE on 64-bit machines (libio's struct_FILE.h).
+    const FILENO: usize = 112;
+    let functions = Functions { read, write, seek: core::ptr::null(), close: end };
+    let file = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
+    if !file.is_null() {
+        unsafe { file.cast::<u8>().add(FILENO).cast::<c_int>().write(fd) };
+    }
+    file
 }
 
 #[no_mangle]

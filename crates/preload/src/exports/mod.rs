@@ -1,6 +1,7 @@
 //! The exported functions by family.
 
 mod descriptor;
+mod formatted;
 mod io;
 mod number;
 mod process;

@@ -121,6 +121,17 @@ pub unsafe extern "C" fn posix_spawnp(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
+    actions: *mut c_void,
+    from: c_int,
+    to: c_int,
+) -> c_int {
+    // The child copies it by itself, whether it is CLOEXEC or not.
+    before(|| calls::before_passing(from));
+    unsafe { real::posix_spawn_file_actions_adddup2(actions, from, to) }
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     before(calls::before_exec);
     unsafe { real::system(command) }

@@ -3,10 +3,10 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
-use shunt_os::{handles, real};
+use shunt_os::{handles, real, tcp};
 use shunt_ring::Consumer;
 use shunt_stats::Reason;
-use shunt_stream::ReaderOn;
+use shunt_stream::{End, ReaderOn};
 
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
@@ -70,11 +70,41 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         }
         return None;
     }
-    let alone = inherit::is_sole_holder(socket);
+    // Who asked for TCP may have given the descriptor to a process that we do not see.
+    let alone = inherit::is_sole_holder(socket) && !socket.pinned.load(Relaxed);
     search::stop_waiting(socket);
+    if socket.inside.load(SeqCst) > 0 && socket.mode() == Mode::Attached {
+        // A call that began before goes on, as in the kernel, on a descriptor of ours.
+        if let Ok(kept) = handles::duplicate(fd) {
+            socket.fd.store(kept, SeqCst);
+            socket.closing.store(true, SeqCst);
+            if socket.inside.load(SeqCst) == 0 {
+                finish_closing(index);
+            }
+            return None;
+        }
+    }
     if socket.mode() == Mode::Inherited {
         socket.slot.store(shunt_link::VACANT, Relaxed);
     }
+    Some(farewell(index, socket, alone))
+}
+
+/// The last call inside a closed socket is over.
+pub fn finish_closing(index: u32) {
+    let socket = pool::get(index);
+    if !socket.closing.swap(false, SeqCst) {
+        return;
+    }
+    let fd = socket.fd.load(Relaxed);
+    let alone = inherit::is_sole_holder(socket) && !socket.pinned.load(Relaxed);
+    if farewell(index, socket, alone).reset {
+        handles::close_will_reset(fd);
+    }
+    handles::close(fd);
+}
+
+fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewell {
     let farewell = attach::detach(index, socket, alone);
     if !alone {
         inherit::announce_on_tcp(socket);
@@ -84,7 +114,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
     socket.close_entry();
     socket.generation.fetch_add(1, Relaxed);
     pool::give_back(index);
-    Some(farewell)
+    farewell
 }
 
 /// Before the kernel closes `fd`.
@@ -130,11 +160,14 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
     Outcome::PassThrough
 }
 
-/// A FILE is made on the descriptor: stdio reads and writes behind our back.
-pub fn fdopen(fd: c_int) {
-    if let Entry::Socket(index) = classify(fd) {
-        touch_or_leave(index, Reason::Fdopen);
-    }
+/// A FILE is made on the descriptor: stdio reads and writes behind our back. True if the ring
+/// still holds bytes whose successors are on TCP already: then stdio must read through us.
+pub fn fdopen(fd: c_int) -> bool {
+    let Entry::Socket(index) = classify(fd) else { return false };
+    touch_or_leave(index, Reason::Fdopen);
+    let socket = pool::get(index);
+    let recv = socket.recv.lock();
+    socket.mode() == Mode::Attached && recv.reader.on() != ReaderOn::Tcp
 }
 
 /// A FILE is closed, and its descriptor with it.
@@ -180,7 +213,14 @@ pub fn duplicated(from: c_int, to: c_int) {
 
 /// `dup2` and `dup3`: the number may have been in use.
 pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -> Outcome {
-    if from == to || process::in_vfork_child() {
+    if from == to {
+        return Outcome::PassThrough;
+    }
+    if process::in_vfork_child() {
+        // The copy is for the program that the child will become.
+        if let Entry::Socket(index) = table::get(from) {
+            touch_or_leave(index, Reason::Exec);
+        }
         return Outcome::PassThrough;
     }
     let strange = table::get(to) == Entry::Unknown && table::get(from) == Entry::Unknown;
@@ -248,25 +288,63 @@ pub unsafe fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) ->
                 None => Outcome::PassThrough,
             }
         }
-        libc::FIOASYNC | SIOCATMARK_LEAVES => {
-            if request == libc::FIOASYNC {
-                touch_or_leave(index, Reason::UnsupportedOption);
+        libc::TIOCOUTQ if !crate::receive::is_no_address(argument) => match unread(socket) {
+            Some(bytes) => {
+                // SAFETY: SIOCOUTQ writes an int.
+                unsafe { argument.cast::<c_int>().write_unaligned(bytes) };
+                Outcome::Handled(0)
             }
+            None => Outcome::PassThrough,
+        },
+        // The mark is on TCP, behind what the ring still holds.
+        SIOCATMARK if ring_bytes(socket).is_some_and(|bytes| bytes > 0) => {
+            // SAFETY: SIOCATMARK writes an int.
+            unsafe { argument.cast::<c_int>().write_unaligned(0) };
+            Outcome::Handled(0)
+        }
+        libc::FIOASYNC => {
+            touch_or_leave(index, Reason::UnsupportedOption);
             Outcome::PassThrough
         }
         _ => Outcome::PassThrough,
     }
 }
 
-const SIOCATMARK_LEAVES: libc::c_ulong = 0x8905;
+const SIOCATMARK: libc::c_ulong = 0x8905;
 
-/// Bytes that a receive could give now; `None` if the kernel knows.
-fn ring_bytes(socket: &Socket) -> Option<c_int> {
-    let mut recv = socket.recv.lock();
-    if socket.mode() != Mode::Attached || recv.reader.on() != ReaderOn::Ring {
+/// What SIOCOUTQ says of the ring: TCP counts what the peer's kernel has not taken yet, so the
+/// first half of a ring stands for the peer's receive buffer.
+fn unread(socket: &Socket) -> Option<c_int> {
+    let mut send = socket.send.lock();
+    if socket.mode() != Mode::Attached || send.writer.on() != shunt_stream::WriterOn::Ring {
         return None;
     }
-    let available = recv.consumer.as_mut().map(Consumer::available_fresh)?.ok()?;
-    Some(available.min(i32::MAX as usize) as c_int)
+    let producer = send.producer.as_mut()?;
+    let half = producer.capacity() as u64 / 2;
+    Some(producer.unread().ok()?.saturating_sub(half) as c_int)
 }
 
+/// Bytes that receives could give now, on whichever carriers; `None` if the kernel knows.
+fn ring_bytes(socket: &Socket) -> Option<c_int> {
+    let mut recv = socket.recv.lock();
+    if socket.mode() != Mode::Attached {
+        return None;
+    }
+    let fd = socket.fd.load(Relaxed);
+    let direction = crate::wait::blocking::direction(socket, false)?;
+    let bytes = match recv.reader.on() {
+        ReaderOn::Ring => {
+            let ring = recv.consumer.as_mut().map(Consumer::available_fresh)?.ok()? as u64;
+            let ended = matches!(End::decode(direction.end()), Ok(End::Down(_)));
+            ring + if ended { tcp::readable(fd).unwrap_or(0) } else { 0 }
+        }
+        ReaderOn::Crossing { up_at } => {
+            (up_at - recv.offset.min(up_at)) + direction.tail().saturating_sub(up_at)
+        }
+        _ => match End::decode(direction.end()) {
+            Ok(End::Open) => tcp::readable(fd).ok()? + direction.tail() - direction.up_at(),
+            _ => return None,
+        },
+    };
+    Some(bytes.min(i32::MAX as u64) as c_int)
+}

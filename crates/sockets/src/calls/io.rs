@@ -59,10 +59,10 @@ pub fn receive(
                     note(index, socket, Way::In, result);
                     shunt_os::set_errno(errno);
                 }
-                leave_native(socket);
+                leave_native(index, socket);
                 return Outcome::Genuine(result);
             }
-            leave_native(socket);
+            leave_native(index, socket);
             receive_attached(index, socket, fd, vector, flags, genuine)
         }
         Found::Attached(index, socket) => {
@@ -128,6 +128,9 @@ pub fn send(
             if socket.mode() == Mode::Plain {
                 let result = genuine();
                 let errno = shunt_os::errno();
+                if result < send::wanted(vector) as isize {
+                    socket.fulls.fetch_add(1, Relaxed);
+                }
                 socket.native_send.fetch_sub(1, SeqCst);
                 note(index, socket, Way::Out, result);
                 shunt_os::set_errno(errno);

@@ -48,6 +48,9 @@ pub fn connecting(fd: c_int) {
 pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
     let socket = pool::get(index);
+    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+        socket.shut_reading.store(true, SeqCst);
+    }
     match socket.mode() {
         Mode::Attached => send::shutdown(index, socket, how),
         Mode::Inherited => {

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use shunt_os::{clock, handles, park, raw};
+use shunt_os::{clock, handles, park, raw, tcp};
 use shunt_readiness::policy::Policy;
 use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
@@ -18,6 +18,28 @@ pub enum Woken {
     Look,
     TimedOut,
     Interrupted,
+}
+
+/// A thread's call has had to wait: a close by another thread lets it finish.
+pub struct Inside {
+    index: u32,
+    socket: &'static Socket,
+}
+
+impl Inside {
+    pub fn enter(index: u32, socket: &'static Socket) -> Inside {
+        socket.inside.fetch_add(1, SeqCst);
+        Inside { index, socket }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let last = self.socket.inside.fetch_sub(1, SeqCst) == 1;
+        if last && self.socket.closing.load(SeqCst) {
+            crate::calls::descriptor::finish_closing(self.index);
+        }
+    }
 }
 
 /// What one call knows of its own waiting: when it began, and how long it may take.
@@ -127,20 +149,27 @@ pub fn on_ring(socket: &Socket) -> bool {
     socket.recv.lock().reader.on() == ReaderOn::Ring
 }
 
+/// Whether the kernel connection reported the peer's end; asked only after something stirred.
+pub fn companion_ended(socket: &Socket) -> bool {
+    if !socket.companion_stirred.load(Acquire) {
+        return false;
+    }
+    // Taken back before the question, so that what stirs during it is not forgotten.
+    socket.companion_stirred.store(false, SeqCst);
+    let fd = socket.fd.load(Relaxed);
+    let hints = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    let ended = handles::poll_now(fd, libc::POLLRDHUP) & hints != 0 && tcp::peer_has_ended(fd);
+    if ended {
+        socket.companion_stirred.store(true, Release);
+    }
+    ended
+}
+
 /// After announcing a sleep: whether TCP has something for a stream that still reads it, or the
 /// kernel connection ended.
 pub fn readable_after_announcement(socket: &Socket, fd: i32) -> bool {
-    let on_tcp = !on_ring(socket);
-    if !on_tcp && !socket.companion_stirred.load(Acquire) {
-        return false;
+    if on_ring(socket) {
+        return companion_ended(socket);
     }
-    let events = handles::poll_now(fd, libc::POLLIN | libc::POLLRDHUP);
-    if on_tcp {
-        return events != 0;
-    }
-    let ended = events & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0;
-    if !ended {
-        socket.companion_stirred.store(false, Release);
-    }
-    ended
+    handles::poll_now(fd, libc::POLLIN | libc::POLLRDHUP) != 0
 }

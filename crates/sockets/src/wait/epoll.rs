@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::
 
 use libc::epoll_event;
 use shunt_link::Link;
-use shunt_os::{clock, handles, real, set_errno};
+use shunt_os::{clock, handles, real, set_errno, tcp};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
@@ -75,6 +75,9 @@ const ENDS: u32 = bits::RDHUP | bits::HUP | bits::ERR | bits::PRI;
 
 struct Inner {
     registrations: BTreeMap<i32, Registration>,
+    /// Edge-triggered and one-shot registrations that are the kernel's still, by their data: what
+    /// it reports of them must be known when they become ours.
+    by_data: BTreeMap<u64, i32>,
     candidates: VecDeque<i32>,
     links: Vec<&'static Link>,
     /// Some registration's own data looks like our tag: this set is left to the kernel.
@@ -92,6 +95,8 @@ pub struct Set {
     touched: AtomicBool,
     /// The set was open when this process was forked.
     inherited: AtomicBool,
+    /// Some registration is edge-triggered or one-shot.
+    watched: AtomicBool,
     checked_ns: AtomicU64,
     sleepers: AtomicU32,
     inner: Lock<Inner>,
@@ -165,6 +170,7 @@ pub fn closed(index: u32) {
     let registrations = {
         let mut inner = set.inner.lock();
         inner.candidates.clear();
+        inner.by_data.clear();
         inner.links.clear();
         inner.clash = false;
         inner.nested = false;
@@ -173,6 +179,7 @@ pub fn closed(index: u32) {
     set.managed.store(0, Relaxed);
     set.touched.store(false, Relaxed);
     set.inherited.store(false, Relaxed);
+    set.watched.store(false, Relaxed);
     for (fd, registration) in registrations {
         let member = Membership { set: index, fd };
         pool::get(registration.socket).memberships.lock().retain(|m| *m != member);
@@ -188,10 +195,12 @@ impl Set {
             managed: AtomicU32::new(0),
             touched: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             checked_ns: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             inner: Lock::new(Inner {
                 registrations: BTreeMap::new(),
+                by_data: BTreeMap::new(),
                 candidates: VecDeque::new(),
                 links: Vec::new(),
                 clash: false,
@@ -227,6 +236,30 @@ impl Set {
 }
 
 impl Inner {
+    /// Notes a registration whose reports by the kernel are watched.
+    fn remember(&mut self, fd: i32) {
+        if let Some(registration) = self.registrations.get(&fd) {
+            if registration.interest.events & (bits::ET | bits::ONESHOT) != 0 {
+                self.by_data.insert(registration.interest.data, fd);
+            }
+        }
+    }
+
+    /// The kernel reported this to the program.
+    fn reported(&mut self, data: u64, events: u32) {
+        let Some(fd) = self.by_data.get(&data) else { return };
+        if let Some(registration) = self.registrations.get_mut(fd) {
+            if !registration.managed && registration.interest.data == data {
+                registration.fresh = false;
+                if events & bits::OUT != 0 {
+                    registration.told.fulls = pool::get(registration.socket).fulls.load(Relaxed);
+                }
+                registration.interest.disabled =
+                    registration.interest.events & bits::ONESHOT != 0;
+            }
+        }
+    }
+
     fn queue(&mut self, fd: i32) {
         if let Some(registration) = self.registrations.get_mut(&fd) {
             if registration.managed && !registration.queued {
@@ -293,6 +326,9 @@ fn add(set_index: u32, index: u32, fd: i32, asked: epoll_event, event: *mut epol
     if result != 0 {
         return Outcome::Genuine(result as isize);
     }
+    if asked.events & (bits::ET | bits::ONESHOT) != 0 {
+        set.watched.store(true, Relaxed);
+    }
     let socket = pool::get(index);
     let exclusive = asked.events & bits::EXCLUSIVE != 0;
     let unserved = {
@@ -305,6 +341,7 @@ fn add(set_index: u32, index: u32, fd: i32, asked: epoll_event, event: *mut epol
                 Interest::new(asked.events, asked.u64),
             ),
         );
+        inner.remember(fd);
         exclusive || inner.clash || inner.nested
     };
     socket.memberships.lock().push(Membership { set: set_index, fd });
@@ -312,13 +349,18 @@ fn add(set_index: u32, index: u32, fd: i32, asked: epoll_event, event: *mut epol
         let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
         attach::leave(index, socket, reason);
     } else if socket.mode() == Mode::Attached {
-        manage(set, socket, fd);
+        if manage(set, socket, fd) == Managed::Never {
+            attach::leave(index, socket, Reason::NestedEpoll);
+        }
     }
     Outcome::Genuine(0)
 }
 
 fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
     let set = set_at(set_index);
+    if asked.events & (bits::ET | bits::ONESHOT) != 0 {
+        set.watched.store(true, Relaxed);
+    }
     let mut inner = set.inner.lock();
     let Some(registration) = inner.registrations.get_mut(&fd) else { return Outcome::PassThrough };
     if asked.events & bits::EXCLUSIVE != 0 || registration.interest.events & bits::EXCLUSIVE != 0 {
@@ -334,6 +376,7 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
             asked.events,
             asked.u64,
         );
+        inner.remember(fd);
         return match done {
             Ok(()) => Outcome::Handled(0),
             Err(error) => Outcome::Failed(error.0),
@@ -367,37 +410,68 @@ fn remove(set_index: u32, fd: i32) {
     }
 }
 
+/// Whether a stream's registrations are ours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Managed {
+    All,
+    /// An edge may have been reported by the kernel for bytes that are still unread; once they are
+    /// read, it can be told from the next.
+    Later,
+    /// The kernel's registration cannot be reached (its descriptor was closed, a copy lives).
+    Never,
+}
+
 /// Takes a registration over from the kernel, now that the stream is attached.
-fn manage(set: &Set, socket: &'static Socket, fd: i32) {
+fn manage(set: &Set, socket: &'static Socket, fd: i32) -> Managed {
     let mut inner = set.inner.lock();
     let set_fd = set.fd.load(Relaxed);
-    let Some(link) = socket.link() else { return };
-    let Some(registration) = inner.registrations.get_mut(&fd) else { return };
+    let Some(link) = socket.link() else { return Managed::All };
+    let nested = inner.nested;
+    let Some(registration) = inner.registrations.get_mut(&fd) else { return Managed::All };
     if registration.managed {
-        return;
+        return Managed::All;
+    }
+    if nested || registration.interest.events & bits::EXCLUSIVE != 0 {
+        return Managed::Never;
     }
     set.touched.store(true, SeqCst);
-    let told = state::look(registration.socket, socket, true).unwrap_or_default();
-    // What the kernel has reported already is not reported again; what came since is.
-    registration.tell(&State { arrived: told.arrived.saturating_sub(1), ..told });
-    let changed =
-        handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, TAGGED, tag(fd as u32));
+    let socket_fd = socket.fd.load(Relaxed);
+    if registration.interest.is_edge() && !registration.fresh {
+        // The order matters: what has arrived by the first look has been read by the second, so
+        // the program has been told of it; what comes later will be an edge.
+        let arrived = tcp::bytes_received(socket_fd).unwrap_or(0);
+        let ends = handles::poll_now(socket_fd, libc::POLLRDHUP | libc::POLLPRI);
+        if tcp::readable(socket_fd).unwrap_or(0) > 0 || ends != 0 {
+            return Managed::Later;
+        }
+        registration.told = State { mask: 0, arrived, fulls: registration.told.fulls };
+    }
+    let changed = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, TAGGED, tag(fd as u32));
     if changed.is_err() {
-        return;
+        return Managed::Never;
     }
     registration.managed = true;
+    let data = registration.interest.data;
     set.managed.fetch_add(1, SeqCst);
+    inner.by_data.remove(&data);
     inner.join_link(set_fd, link);
     inner.queue(fd);
     set.kick(&inner);
+    Managed::All
 }
 
-/// The stream was attached: its registrations are ours from now on.
-pub fn manage_all(_index: u32, socket: &'static Socket) {
+/// The stream was attached: its registrations are to be ours from now on.
+pub fn manage_all(_index: u32, socket: &'static Socket) -> Managed {
     let members = socket.memberships.lock().clone();
+    let mut worst = Managed::All;
     for member in members {
-        manage(set_at(member.set), socket, member.fd);
+        match manage(set_at(member.set), socket, member.fd) {
+            Managed::All => {}
+            Managed::Never => return Managed::Never,
+            Managed::Later => worst = Managed::Later,
+        }
     }
+    worst
 }
 
 /// The stream left its slot: the kernel gets its registrations back.
@@ -411,6 +485,7 @@ pub fn release_all(_index: u32, socket: &'static Socket) {
             continue;
         }
         registration.queued = false;
+        registration.fresh = false;
         let interest = registration.interest;
         let events = if interest.disabled { 0 } else { interest.events };
         inner.candidates.retain(|candidate| *candidate != member.fd);
@@ -454,6 +529,13 @@ pub fn leave_nested(set_index: u32) {
         attach::leave(index, socket, Reason::NestedEpoll);
         attach::return_to_kernel(index, socket);
     }
+    let mut inner = set.inner.lock();
+    if set.managed.load(SeqCst) == 0 {
+        let set_fd = set.fd.load(Relaxed);
+        for link in inner.links.drain(..) {
+            let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, link.own_bell, 0, 0);
+        }
+    }
 }
 
 /// How long `epoll_wait` may take.
@@ -492,7 +574,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         if got < 0 {
             return Outcome::Genuine(got as isize);
         }
-        if !set.touched.load(SeqCst) {
+        if !set.touched.load(SeqCst) && !set.watched.load(Relaxed) {
             return Outcome::Handled(got as isize);
         }
         // SAFETY: the kernel wrote `got` events.
@@ -545,6 +627,9 @@ unsafe fn sift(set: &Set, events: *mut epoll_event, from: usize, got: usize) -> 
             // SAFETY: `from + kept <= at`.
             unsafe { events.add(from + kept).write_unaligned(event) };
             kept += 1;
+            if set.watched.load(Relaxed) {
+                set.inner.lock().reported(data, event.events);
+            }
             continue;
         }
         let low = data as u32;
@@ -702,15 +787,22 @@ unsafe fn kernel_now(
     count: usize,
     mask: *const libc::sigset_t,
 ) -> isize {
-    // SAFETY: within the caller's buffer.
-    let rest = unsafe { events.add(filled) };
-    // SAFETY: `count - filled` events are writable there.
-    let got = unsafe { real::epoll_pwait(set_fd, rest, (count - filled) as i32, 0, mask) };
-    if got <= 0 {
-        return got as isize;
+    let room = count - filled;
+    loop {
+        // SAFETY: within the caller's buffer.
+        let rest = unsafe { events.add(filled) };
+        // SAFETY: `room` events are writable there.
+        let got = unsafe { real::epoll_pwait(set_fd, rest, room as i32, 0, mask) };
+        if got <= 0 {
+            return got as isize;
+        }
+        // SAFETY: the kernel wrote `got` events.
+        let kept = unsafe { sift(set, events, filled, got as usize) };
+        // Our own tags may have taken the place of more events of the program's.
+        if kept > 0 || (got as usize) < room {
+            return kept as isize;
+        }
     }
-    // SAFETY: the kernel wrote `got` events.
-    unsafe { sift(set, events, filled, got as usize) as isize }
 }
 
 /// Sleeps in the kernel's set; returns the program's own events, 0 for "look again", negative for

@@ -121,7 +121,7 @@ fn count_out(list: &[pollfd], counted: &Counted) {
     for position in 0..list.len() {
         let index = counted.at(position);
         if index != NOT {
-            leave_native(pool::get(index));
+            leave_native(index, pool::get(index));
         }
     }
 }

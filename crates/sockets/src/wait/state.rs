@@ -96,7 +96,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         let (Some(link), Mode::Attached) = (socket.link(), socket.mode()) else {
             return Ok(None);
         };
-        halves.shut = recv.shut;
+        halves.shut = socket.shut_reading.load(Relaxed);
         halves.skew = recv.ring_only;
         if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
             halves.read_kernel = true;
@@ -131,8 +131,18 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                 }
             }
         }
-        if let (ReaderOn::Ring, Some(consumer)) = (recv.reader.on(), &mut recv.consumer) {
-            halves.arrived = Some(consumer.head() + consumer.available()? as u64);
+        match (recv.reader.on(), &mut recv.consumer) {
+            (ReaderOn::Ring, Some(consumer)) => {
+                halves.arrived = Some(consumer.head() + consumer.available()? as u64);
+            }
+            // The ring's bytes count once TCP has arrived up to the crossing, and not before: until
+            // then a program that is told of them finds nothing.
+            (ReaderOn::Crossing { up_at }, Some(consumer)) => {
+                let by_tcp = recv.offset + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
+                let all = consumer.direction().tail();
+                halves.arrived = Some(if by_tcp < up_at { by_tcp } else { all });
+            }
+            _ => {}
         }
     }
     let mut send = socket.send.lock();
@@ -156,6 +166,8 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
 
 fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     let asked = READABLE | WRITABLE | bits::PRI | bits::RDHUP;
+    // Taken back before the question, so that what stirs during it is not forgotten.
+    socket.companion_stirred.store(false, SeqCst);
     let said = u32::from(handles::poll_now(socket.fd.load(Relaxed), asked as i16) as u16);
     let mut mask = said & (bits::ERR | bits::HUP | bits::PRI | bits::RDHUP);
     if halves.tcp_open || said & ENDS != 0 || halves.shut {
@@ -164,8 +176,8 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     if halves.write_kernel || said & (bits::ERR | bits::HUP) != 0 {
         mask |= said & WRITABLE;
     }
-    if said & (ENDS | bits::PRI) == 0 {
-        socket.companion_stirred.store(false, Release);
+    if said & (ENDS | bits::PRI) != 0 {
+        socket.companion_stirred.store(true, Release);
     }
     mask
 }

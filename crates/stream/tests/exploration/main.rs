@@ -12,9 +12,11 @@ mod state;
 mod world;
 
 use mutants::Mutant;
-use shunt_stream::{End, ReaderOn};
+use port::ROWS_MET;
+use shunt_stream::{End, ReaderOn, TRANSITIONS};
 use state::{Action, Bounds, State};
 use stateright::{Checker, HasDiscoveries, Model, Property};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const LAW: &str = "bytes once each and in order, ends where TCP gives them";
@@ -146,6 +148,27 @@ const WRITER_DIES: Bounds =
 #[test]
 fn a_writer_killed_at_any_step_keeps_the_law() {
     explore("writer dies", WRITER_DIES, &[0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn every_row_of_the_table_is_met() {
+    let all = Bounds {
+        bytes: 2,
+        ups: 1,
+        agreements: 2,
+        stops: 1,
+        sleeps: false,
+        leaves_at_once: false,
+        leaves: true,
+        closes: true,
+        writer_dies: true,
+        reader_dies: true,
+    };
+    explore("everything, shorter", all, &[]);
+    let met = ROWS_MET.load(Ordering::Relaxed);
+    for (number, row) in TRANSITIONS.iter().enumerate() {
+        assert!(met & 1 << number != 0, "no run makes {row:?}");
+    }
 }
 
 #[test]

@@ -7,9 +7,10 @@
 
 use crate::mutants::Mutant;
 use crate::world::{Broken, Received, World};
-use shunt_stream::{End, Violation, Words};
+use shunt_stream::{End, Side, Violation, Words, TRANSITIONS};
 use std::cell::{Cell, RefCell};
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub struct Port<'a> {
     world: RefCell<&'a mut World>,
@@ -18,7 +19,11 @@ pub struct Port<'a> {
     next: Cell<usize>,
     fresh: Cell<u32>,
     pub mutant: Option<Mutant>,
+    by: Side,
 }
+
+/// Which rows of the table some run has met, one bit each.
+pub static ROWS_MET: AtomicU32 = AtomicU32::new(0);
 
 struct Suspend;
 
@@ -29,6 +34,7 @@ impl World {
         log: &mut Vec<u64>,
         steps: u32,
         mutant: Option<Mutant>,
+        by: Side,
         operation: impl FnOnce(&Port) -> Result<(), Violation>,
     ) -> bool {
         let port = Port {
@@ -37,6 +43,7 @@ impl World {
             next: Cell::new(0),
             fresh: Cell::new(steps),
             mutant,
+            by,
         };
         match catch_unwind(AssertUnwindSafe(|| operation(&port))) {
             Ok(Ok(())) => {}
@@ -153,6 +160,9 @@ impl Words for Port<'_> {
         const DONE: u64 = u64::MAX;
         let found = self.access(|world| {
             if world.end == from || blind {
+                if self.mutant.is_none() && !is_in_table(from, to, self.by) {
+                    world.breaks(Broken::NotInTheTable);
+                }
                 world.end = to;
                 DONE
             } else {
@@ -165,4 +175,13 @@ impl Words for Port<'_> {
             Err(found)
         }
     }
+}
+
+fn is_in_table(from: u64, to: u64, by: Side) -> bool {
+    let (Ok(from), Ok(to)) = (End::decode(from), End::decode(to)) else { return false };
+    let row = TRANSITIONS.iter().position(|row| row.is(from, to, by));
+    if let Some(row) = row {
+        ROWS_MET.fetch_or(1 << row, Ordering::Relaxed);
+    }
+    row.is_some()
 }

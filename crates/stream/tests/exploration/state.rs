@@ -4,7 +4,7 @@ use crate::mutants::Mutant;
 use crate::port::Port;
 use crate::sides::{Holder, ReaderOp, ReaderSide, WriterOp, WriterSide};
 use crate::world::{Broken, Item, World};
-use shunt_stream::{End, ReaderOn, WriterOn};
+use shunt_stream::{End, ReaderOn, Side, WriterOn};
 
 /// How much the model does.
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +200,7 @@ impl State {
         let Some((op, mut log)) = self.writing.take() else { return };
         let mut side = self.writer;
         let run = |port: &Port| side.run(op, port);
-        if self.world.advance(&mut log, steps, mutant, run) {
+        if self.world.advance(&mut log, steps, mutant, Side::Writer, run) {
             self.writer = side;
         } else {
             self.writing = Some((op, log));
@@ -211,7 +211,7 @@ impl State {
         let Some((op, mut log)) = self.reading.take() else { return };
         let mut side = self.reader;
         let run = |port: &Port| side.run(op, port);
-        if self.world.advance(&mut log, steps, mutant, run) {
+        if self.world.advance(&mut log, steps, mutant, Side::Reader, run) {
             self.reader = side;
         } else {
             self.reading = Some((op, log));

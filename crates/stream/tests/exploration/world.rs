@@ -24,6 +24,7 @@ pub enum Broken {
     ViolationBetweenHonestPeers,
     Panic,
     LossNotNoticed,
+    NotInTheTable,
     NotDelivered { got: u64, written: u64 },
     EndNotDelivered,
 }

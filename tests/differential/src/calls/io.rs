@@ -149,7 +149,7 @@ pub fn recvmsg(fd: Fd, sizes: &[usize], flags: i32) -> Message {
         got,
         parts,
         flags: header.msg_flags,
-        control_len: header.msg_controllen as usize,
+        control_len: header.msg_controllen,
         name_len: header.msg_namelen,
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Fd, Got};
 use std::ffi::CString;
-use std::ptr::null_mut;
 
 extern "C" {
     fn vfork() -> libc::pid_t;
@@ -155,14 +154,4 @@ pub fn spawn(arguments: &[&str], copies: &[(Fd, Fd)]) -> Pid {
 pub fn system(command: &str) -> Got {
     let command = CString::new(command).expect("commands hold no zero byte");
     call!(libc::system(command.as_ptr()))
-}
-
-pub fn ignore_child_death() {
-    // SAFETY: SIG_IGN is always a valid action.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
-}
-
-/// Processes of a group that still exist.
-pub fn reap_any() -> bool {
-    call!(libc::waitpid(-1, null_mut(), libc::WNOHANG)).count().is_some_and(|pid| pid > 0)
 }

@@ -129,7 +129,7 @@ fn sendto_and_recvfrom_serve_a_connected_stream(a: &Actor) {
         a.note("sendto an address", io::sendto(s, b"second", 0, Some(&elsewhere)));
     });
     a.server(|| {
-        a.until_readable(s, 5);
+        a.until_readable(s, 11);
         let mut room = [0; 5];
         let (got, name_len) = io::recvfrom(s, &mut room, 0);
         a.note("recvfrom", format!("{got} {} name length {name_len}", describe(&room)));
@@ -385,7 +385,7 @@ fn odd_sizes_add_up(a: &Actor) {
 
 fn a_full_stream_says_eagain_and_loses_nothing(a: &Actor) {
     let s = a.stream();
-    let total = a.from_client(|| {
+    let total = a.told_by_client(|| {
         let block = pattern::bytes(2, 0, 64 << 20);
         let mut sent = 0;
         let full = loop {
@@ -530,7 +530,7 @@ fn bad_addresses_fail_and_lose_nothing(a: &Actor) {
         a.note("nothing to NULL", io::recv_into(s, 0, 0, libc::MSG_DONTWAIT));
         a.note("the bytes", receive_text(s, 6));
     });
-    let went = a.from_client(|| {
+    let went = a.told_by_client(|| {
         let got = io::writev_with_bad_part(s, b"good part");
         a.note("a bad part", got.is(libc::EFAULT) || got == Got::Value(9));
         io::send(s, b"end", 0);

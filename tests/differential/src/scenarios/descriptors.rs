@@ -1,3 +1,596 @@
-//! To come.
+//! Descriptors: copies, numbers, flags, closing by every road, and libc's files on a stream.
+
 use super::{scenarios, Scenario, V4};
-pub const ALL: &[Scenario] = scenarios![V4;];
+use crate::actor::Actor;
+use crate::calls::stdio::{close_all_from, print_to, File};
+use crate::calls::{io, process, socket, wait, Fd, Got};
+use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+
+pub const ALL: &[Scenario] = scenarios![V4;
+    copies_by_every_call_are_the_same_stream,
+    closing_one_copy_leaves_the_other,
+    closing_the_last_copy_ends_the_stream,
+    copies_share_the_position_and_the_flags,
+    dup2_over_a_stream_closes_it,
+    dup2_of_a_stream_onto_itself_changes_nothing,
+    dup2_of_a_stream_over_another_replaces_it,
+    a_number_is_used_again_at_once,
+    a_number_used_again_has_nothing_of_the_old_stream,
+    new_descriptors_take_the_lowest_number,
+    close_range_closes_streams,
+    closefrom_closes_streams,
+    close_on_exec_is_kept_by_each_copy,
+    accept4_sets_the_flags_it_is_given,
+    accept_inherits_no_flags,
+    fcntl_toggles_blocking_in_mid_stream,
+    ioctl_toggles_blocking_in_mid_stream,
+    the_status_flags_read_as_they_were_set,
+    a_stream_looks_like_a_socket,
+    a_file_on_a_stream_reads_lines,
+    a_file_on_a_stream_writes_buffered,
+    a_file_after_plain_reads_goes_on_at_the_byte,
+    plain_writes_after_a_file_keep_order,
+    closing_a_file_closes_the_stream,
+    two_files_on_one_stream_read_and_write,
+    dprintf_writes_to_a_stream,
+    a_large_file_transfer_through_stdio_is_whole,
+    closing_while_another_thread_reads_lets_it_finish,
+    closing_while_another_thread_waits_in_epoll_is_survived,
+    dup2_while_another_thread_reads_lets_it_finish,
+    a_descriptor_passed_within_itself_is_the_same_stream,
+    a_listening_socket_can_be_copied,
+    five_hundred_copies_come_and_go,
+];
+
+fn copies_by_every_call_are_the_same_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let copies = [
+            ("dup", socket::dup(s)),
+            ("dup2", socket::dup2(s, 300)),
+            ("dup3", socket::dup3(s, 301, libc::O_CLOEXEC)),
+            ("F_DUPFD", socket::fcntl(s, libc::F_DUPFD, 310)),
+            ("F_DUPFD_CLOEXEC", socket::fcntl(s, libc::F_DUPFD_CLOEXEC, 311)),
+        ];
+        for (what, copy) in copies {
+            a.note(what, copy);
+            a.note("write", io::write(copy.fd(what), what.as_bytes()));
+        }
+        a.note("write to the original", io::write(s, b"!"));
+    });
+    a.server(|| a.note("received", receive_text(s, 3 + 4 + 4 + 7 + 15 + 1)));
+}
+
+fn closing_one_copy_leaves_the_other(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let copy = socket::dup(s).fd("dup");
+        a.note("write", io::write(s, b"one "));
+        a.note("close", socket::close(s));
+        a.note("write to the closed", io::write(s, b"x"));
+        a.note("write to the copy", io::write(copy, b"two"));
+    });
+    a.server(|| {
+        a.note("received", receive_text(s, 7));
+        let mut room = [0; 1];
+        a.note("no end yet", io::recv(s, &mut room, libc::MSG_DONTWAIT));
+    });
+}
+
+fn closing_the_last_copy_ends_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let copy = socket::dup(s).fd("dup");
+        a.note("send", io::send(copy, b"end", 0));
+        a.note("close", socket::close(s));
+        a.note("close the copy", socket::close(copy));
+    });
+    a.server(|| a.note("received", receive_text(s, 10)));
+}
+
+fn copies_share_the_position_and_the_flags(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("sent", send_all(s, 1, 10_000, 500)));
+    a.server(|| {
+        let copy = socket::dup(s).fd("dup");
+        a.until_readable(s, 10_000);
+        let mut text = Vec::new();
+        for round in 0..20 {
+            let mut room = [0; 500];
+            let fd = if round % 2 == 0 { s } else { copy };
+            let got = io::recv(fd, &mut room, libc::MSG_WAITALL);
+            assert_eq!(got, Got::Value(500));
+            text.extend_from_slice(&room);
+        }
+        a.note("in turns", text == crate::pattern::bytes(1, 0, 10_000));
+        socket::set_nonblocking(copy, true);
+        let mut room = [0; 1];
+        a.note("the original does not block either", io::recv(s, &mut room, 0));
+        socket::set_nonblocking(s, false);
+        let flags = socket::fcntl(copy, libc::F_GETFL, 0).value("F_GETFL") as i32;
+        a.note("nor does the copy stay so", flags & libc::O_NONBLOCK);
+    });
+}
+
+fn dup2_over_a_stream_closes_it(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"last", 0));
+        let null = socket::open_null();
+        a.note("same number", socket::dup2(null, s) == Got::Value(s.into()));
+        a.note("write goes elsewhere", io::write(s, b"into the void"));
+        a.note("no socket any more", io::send(s, b"x", 0));
+    });
+    a.server(|| a.note("received", receive_text(s, 10)));
+}
+
+fn dup2_of_a_stream_onto_itself_changes_nothing(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("dup2", socket::dup2(s, s) == Got::Value(s.into()));
+        a.note("dup3", socket::dup3(s, s, 0));
+        a.note("dup2 of a closed one", socket::dup2(600, s));
+        a.note("dup2 to a negative", socket::dup2(s, -1));
+        a.note("send", io::send(s, b"fine", 0));
+    });
+    a.server(|| a.note("received", receive_text(s, 4)));
+}
+
+fn dup2_of_a_stream_over_another_replaces_it(a: &Actor) {
+    let place = a.listen();
+    let (s, t) = (a.pair(&place), a.pair(&place));
+    a.client(|| {
+        a.note("dup2", socket::dup2(s, t) == Got::Value(t.into()));
+        a.note("write", io::write(t, b"to the first"));
+        a.note("close the original", socket::close(s));
+        a.note("write", io::write(t, b", still"));
+    });
+    a.server(|| {
+        a.note("the second has ended", receive_text(t, 1));
+        a.note("the first goes on", receive_text(s, 19));
+    });
+}
+
+fn a_number_is_used_again_at_once(a: &Actor) {
+    let place = a.listen();
+    let mut numbers = Vec::new();
+    for round in 0..20u64 {
+        let s = a.pair(&place);
+        numbers.push(s);
+        a.at_once(
+            || assert_eq!(send_all(s, round, 5000, 700), "5000 bytes sent"),
+            || assert_eq!(receive(s, round, 5000, 900), "5000 bytes right"),
+        );
+        socket::close(s);
+        a.meet();
+    }
+    numbers.dedup();
+    a.note("numbers used", numbers.len());
+}
+
+fn a_number_used_again_has_nothing_of_the_old_stream(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    a.client(|| a.note("send", io::send(s, b"belongs to the old stream", 0)));
+    a.server(|| {
+        a.until_readable(s, 25);
+        socket::close(s);
+    });
+    a.client(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        socket::close(s);
+    });
+    let t = a.pair(&place);
+    a.note("same number", s == t);
+    a.note_mask("of the new stream", t, libc::POLLOUT);
+    a.note("SO_ERROR", socket::so_error(t));
+    a.meet();
+    a.client(|| a.note("send", io::send(t, b"new", 0)));
+    a.server(|| a.note("received", receive_text(t, 3)));
+}
+
+fn new_descriptors_take_the_lowest_number(a: &Actor) {
+    let s = a.stream();
+    let first = socket::open_null();
+    let second = socket::dup(s).fd("dup");
+    let third = socket::pipe();
+    a.note("in a row", second == first + 1 && third == (first + 2, first + 3));
+    socket::close(second);
+    a.note("the gap is filled", socket::open_null() == second);
+    a.meet();
+}
+
+fn close_range_closes_streams(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    a.client(|| {
+        a.note("send", io::send(s, b"bye", 0));
+        let high = socket::dup2(s, 400).fd("dup2");
+        socket::close(s);
+        a.note("close_range", socket::close_range(high, high + 50));
+        a.note("closed", io::write(high, b"x"));
+    });
+    a.server(|| a.note("received", receive_text(s, 10)));
+    let t = a.pair(&place);
+    a.client(|| a.note("send on a new stream", io::send(t, b"new", 0)));
+    a.server(|| a.note("received", receive_text(t, 3)));
+}
+
+fn closefrom_closes_streams(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"bye", 0));
+        let child = a.child("closer", || {
+            // The transcript goes too: nothing can be noted after this.
+            close_all_from(3);
+        });
+        a.note("child", process::wait_for(child));
+        a.note("the parent's stream lives", io::send(s, b" and hello", 0));
+        a.note("close", socket::close(s));
+    });
+    a.server(|| a.note("received", receive_text(s, 50)));
+}
+
+fn close_on_exec_is_kept_by_each_copy(a: &Actor) {
+    let s = a.stream();
+    let flag = |fd: Fd| socket::fcntl(fd, libc::F_GETFD, 0);
+    a.note("at first", flag(s));
+    a.note("set", socket::fcntl(s, libc::F_SETFD, libc::FD_CLOEXEC));
+    a.note("then", flag(s));
+    for (what, copy) in [
+        ("dup", socket::dup(s)),
+        ("dup3", socket::dup3(s, 301, libc::O_CLOEXEC)),
+        ("F_DUPFD_CLOEXEC", socket::fcntl(s, libc::F_DUPFD_CLOEXEC, 302)),
+    ] {
+        a.note(what, flag(copy.fd(what)));
+    }
+    let made = socket::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC).fd("socket");
+    a.note("socket with CLOEXEC", flag(made));
+    a.meet();
+}
+
+fn show_flags(fd: Fd) -> String {
+    let status = socket::fcntl(fd, libc::F_GETFL, 0);
+    format!("{status} {}", socket::fcntl(fd, libc::F_GETFD, 0))
+}
+
+fn accept4_sets_the_flags_it_is_given(a: &Actor) {
+    let place = a.listen();
+    let both = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    for flags in [0, libc::SOCK_NONBLOCK, libc::SOCK_CLOEXEC, both] {
+        a.client(|| {
+            a.connect(&place);
+        });
+        a.server(|| {
+            let s = socket::accept4(place.fd, flags).fd("accept4");
+            a.note(format!("{flags:#x}"), show_flags(s));
+        });
+    }
+    a.server(|| a.note("unknown flags", socket::accept4(place.fd, 1)));
+}
+
+fn accept_inherits_no_flags(a: &Actor) {
+    let place = a.listen();
+    a.client(|| {
+        a.connect(&place);
+    });
+    a.server(|| {
+        a.until(place.fd, libc::POLLIN);
+        socket::set_nonblocking(place.fd, true);
+        let s = socket::accept(place.fd).fd("accept");
+        a.note("accepted", show_flags(s));
+        a.note("nobody else", socket::accept(place.fd));
+    });
+}
+
+fn fcntl_toggles_blocking_in_mid_stream(a: &Actor) {
+    let s = a.stream();
+    let mut room = [0; 4];
+    for round in 0..5 {
+        a.server(|| {
+            socket::set_nonblocking(s, true);
+            a.note("nothing there", io::recv(s, &mut room, 0));
+            a.note("read", io::read(s, &mut room));
+            socket::set_nonblocking(s, false);
+        });
+        a.at_once(
+            || {
+                io::send(s, b"ping", 0);
+            },
+            || a.note(format!("blocking {round}"), receive_text(s, 4)),
+        );
+    }
+}
+
+fn ioctl_toggles_blocking_in_mid_stream(a: &Actor) {
+    let s = a.stream();
+    let mut room = [0; 4];
+    for round in 0..5 {
+        a.server(|| {
+            a.note("on", socket::ioctl(s, libc::FIONBIO, 1).0);
+            a.note("flags", socket::fcntl(s, libc::F_GETFL, 0));
+            a.note("nothing there", io::recv(s, &mut room, 0));
+            a.note("off", socket::ioctl(s, libc::FIONBIO, 0).0);
+        });
+        a.at_once(
+            || {
+                io::send(s, b"ping", 0);
+            },
+            || a.note(format!("blocking {round}"), receive_text(s, 4)),
+        );
+    }
+}
+
+fn the_status_flags_read_as_they_were_set(a: &Actor) {
+    let s = a.stream();
+    a.note("at first", socket::fcntl(s, libc::F_GETFL, 0));
+    a.note("set", socket::fcntl(s, libc::F_SETFL, libc::O_NONBLOCK));
+    a.note("then", socket::fcntl(s, libc::F_GETFL, 0));
+    a.note("append too", socket::fcntl(s, libc::F_SETFL, libc::O_NONBLOCK | libc::O_APPEND));
+    a.note("then", socket::fcntl(s, libc::F_GETFL, 0));
+    a.note("cleared", socket::fcntl(s, libc::F_SETFL, 0));
+    a.note("then", socket::fcntl(s, libc::F_GETFL, 0));
+    a.note("unknown command", socket::fcntl(s, 9999, 0));
+    a.meet();
+}
+
+fn a_stream_looks_like_a_socket(a: &Actor) {
+    let s = a.stream();
+    a.note("fstat", socket::kind_of(s));
+    let link = std::fs::read_link(format!("/proc/self/fd/{s}")).unwrap_or_default();
+    a.note("its link", link.to_string_lossy().starts_with("socket:["));
+    a.note("SO_TYPE", socket::get_int(s, libc::SOL_SOCKET, libc::SO_TYPE));
+    a.meet();
+}
+
+fn a_file_on_a_stream_reads_lines(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"first line\nsecond line\nno newline", 0));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.server(|| {
+        let file = File::on(s, "r");
+        while let Some(line) = file.line() {
+            a.note("line", line);
+        }
+        a.note("fclose", file.close());
+        a.note("closed", socket::close(s));
+    });
+}
+
+fn a_file_on_a_stream_writes_buffered(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let file = File::on(s, "w");
+        a.note("put", file.put("one\n"));
+        a.note("put", file.put("two\n"));
+        a.note("flush", file.flush());
+        a.note("put", file.put("three\n"));
+        a.note("fclose", file.close());
+    });
+    a.server(|| a.note("received", receive_text(s, 100)));
+}
+
+fn a_file_after_plain_reads_goes_on_at_the_byte(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"head;line one\nline two\n", 0)));
+    a.server(|| {
+        a.note("plain", receive_text(s, 5));
+        let file = File::on(s, "r+");
+        a.note("line", file.line().unwrap_or_default());
+        a.note("line", file.line().unwrap_or_default());
+        a.note("answer", io::write(s, b"thanks"));
+    });
+    a.client(|| a.note("answer", receive_text(s, 6)));
+}
+
+fn plain_writes_after_a_file_keep_order(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("plain", io::write(s, b"1 "));
+        let file = File::on(s, "w");
+        a.note("put", file.put("2 "));
+        a.note("flush", file.flush());
+        a.note("plain", io::write(s, b"3 "));
+        a.note("put", file.put("4"));
+        a.note("flush", file.flush());
+        a.note("plain", io::send(s, b" 5", 0));
+    });
+    a.server(|| a.note("received", receive_text(s, 9)));
+}
+
+fn closing_a_file_closes_the_stream(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    a.client(|| {
+        let file = File::on(s, "w");
+        a.note("put", file.put("bye"));
+        a.note("fclose", file.close());
+        a.note("number is free", socket::fcntl(s, libc::F_GETFD, 0));
+    });
+    a.server(|| {
+        a.note("received", receive_text(s, 10));
+        socket::close(s);
+    });
+    let t = a.pair(&place);
+    a.note("number used again", s == t);
+    a.meet();
+    a.client(|| a.note("send", io::send(t, b"new", 0)));
+    a.server(|| a.note("received", receive_text(t, 3)));
+}
+
+fn two_files_on_one_stream_read_and_write(a: &Actor) {
+    let s = a.stream();
+    let (reader, writer) = (File::on(s, "r"), File::on(socket::dup(s).fd("dup"), "w"));
+    for round in 0..20 {
+        a.client(|| {
+            writer.put(&format!("question {round}\n"));
+            writer.flush();
+        });
+        a.server(|| {
+            let line = reader.line().unwrap_or_default();
+            writer.put(&format!("answer to {line}"));
+            writer.flush();
+        });
+        a.client(|| a.note("line", reader.line().unwrap_or_default()));
+    }
+}
+
+fn dprintf_writes_to_a_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("write", io::write(s, b"before "));
+        a.note("dprintf", print_to(s, "formatted"));
+        a.note("write", io::write(s, b" after"));
+    });
+    a.server(|| a.note("received", receive_text(s, 22)));
+}
+
+fn a_large_file_transfer_through_stdio_is_whole(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 3 << 20;
+    a.at_once(
+        || {
+            let file = File::on(s, "w");
+            for block in 0..TOTAL / 4096 {
+                let bytes = crate::pattern::bytes(4, block as u64 * 4096, 4096);
+                assert_eq!(file.write(&bytes), 4096);
+            }
+            a.note("fclose", file.close());
+        },
+        || {
+            let file = File::on(s, "r");
+            let mut checker = crate::pattern::Checker::new(4);
+            let mut room = vec![0; 10_000];
+            loop {
+                match file.read(&mut room) {
+                    0 => break,
+                    count => checker.take(&room[..count]),
+                }
+            }
+            a.note("received", checker.verdict());
+        },
+    );
+}
+
+fn closing_while_another_thread_reads_lets_it_finish(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "closed");
+            io::send(s, b"late", libc::MSG_NOSIGNAL);
+        },
+        || {
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                a.thread(scope, "reader", move || {
+                    tell.send(process::thread_id()).expect("the other thread listens");
+                    let mut room = [0; 8];
+                    a.note("a read that began before", io::recv(s, &mut room, 0));
+                });
+                a.until_asleep(process::pid(), told.recv().expect("a thread id"));
+                a.note("close", socket::close(s));
+                a.note("closed", socket::fcntl(s, libc::F_GETFD, 0));
+                a.tell("closed");
+            });
+        },
+    );
+}
+
+fn closing_while_another_thread_waits_in_epoll_is_survived(a: &Actor) {
+    let place = a.listen();
+    let (s, t) = (a.pair(&place), a.pair(&place));
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "closed");
+            io::send(s, b"nobody hears", libc::MSG_NOSIGNAL);
+            io::send(t, b"x", 0);
+        },
+        || {
+            let set = wait::epoll_create();
+            wait::epoll_add(set, s, libc::EPOLLIN, 1);
+            wait::epoll_add(set, t, libc::EPOLLIN, 2);
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                a.thread(scope, "waiter", move || {
+                    tell.send(process::thread_id()).expect("the other thread listens");
+                    a.note("woken by the other", wait::epoll_wait(set, 4, 15_000).said());
+                });
+                a.until_asleep(process::pid(), told.recv().expect("a thread id"));
+                a.note("close", socket::close(s));
+                a.tell("closed");
+            });
+        },
+    );
+}
+
+fn dup2_while_another_thread_reads_lets_it_finish(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "replaced");
+            io::send(s, b"late", libc::MSG_NOSIGNAL);
+        },
+        || {
+            let (tell, told) = std::sync::mpsc::channel();
+            let (out, _into) = socket::pipe();
+            std::thread::scope(|scope| {
+                a.thread(scope, "reader", move || {
+                    tell.send(process::thread_id()).expect("the other thread listens");
+                    let mut room = [0; 8];
+                    a.note("a read that began before", io::recv(s, &mut room, 0));
+                });
+                a.until_asleep(process::pid(), told.recv().expect("a thread id"));
+                a.note("dup2", socket::dup2(out, s) == Got::Value(s.into()));
+                let mut room = [0; 8];
+                a.note("another thing now", io::recv(s, &mut room, libc::MSG_DONTWAIT));
+                a.tell("replaced");
+            });
+        },
+    );
+}
+
+fn a_descriptor_passed_within_itself_is_the_same_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let (one, other) = socket::socketpair(libc::SOCK_STREAM);
+        a.note("send", io::send(s, b"before, ", 0));
+        a.note("pass", io::pass_descriptor(one, s));
+        let copy = io::take_descriptor(other).fd("a passed descriptor");
+        a.note("send by the copy", io::send(copy, b"by the copy, ", 0));
+        a.note("send by the original", io::send(s, b"by the original", 0));
+        a.note("close", socket::close(s));
+        a.note("send by the copy", io::send(copy, b", alone", 0));
+        a.note("close the copy", socket::close(copy));
+    });
+    a.server(|| a.note("received", receive_text(s, 100)));
+}
+
+fn a_listening_socket_can_be_copied(a: &Actor) {
+    let mut place = a.listen();
+    a.server(|| {
+        let copy = socket::dup(place.fd).fd("dup");
+        socket::close(place.fd);
+        place.fd = copy;
+    });
+    let s = a.pair(&place);
+    a.client(|| a.note("send", io::send(s, b"accepted by a copy", 0)));
+    a.server(|| a.note("received", receive_text(s, 18)));
+}
+
+fn five_hundred_copies_come_and_go(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let copies: Vec<Fd> = (0..500).map(|_| socket::dup(s).fd("dup")).collect();
+        let mut sent = 0;
+        for (index, &copy) in copies.iter().enumerate() {
+            let bytes = crate::pattern::bytes(6, index as u64 * 10, 10);
+            sent += io::write(copy, &bytes).value("write");
+            socket::close(copy);
+        }
+        a.note("sent", sent);
+        a.note("close", socket::close(s));
+    });
+    a.server(|| a.note("received", receive_to_end(s, 6)));
+}

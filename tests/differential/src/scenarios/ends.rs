@@ -222,7 +222,7 @@ fn close_delivers_what_was_written(a: &Actor) {
 
 fn close_behind_megabytes_delivers_them(a: &Actor) {
     let s = a.stream();
-    let sent = a.from_client(|| {
+    let sent = a.told_by_client(|| {
         let block = crate::pattern::bytes(3, 0, 4 << 20);
         let mut sent = 0;
         while let Some(count) = io::send(s, &block[sent..], libc::MSG_DONTWAIT).count() {
@@ -619,7 +619,7 @@ fn listen_shutdown_listen_accepts_again(a: &Actor) {
         socket::close(s);
     });
     // A port that the kernel chose is given back by shutdown; listen chooses another.
-    let port = a.from_server(|| {
+    let port = a.told_by_server(|| {
         a.note("listen again", socket::listen(place.fd, 5));
         u64::from(socket::getsockname(place.fd).1.port())
     });

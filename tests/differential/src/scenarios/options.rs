@@ -1,4 +1,567 @@
-//! To come.
-use super::{scenarios, Scenario, V4};
-pub const ALL: &[Scenario] = scenarios![V4;];
-pub const IN_EVERY_FAMILY: &[Scenario] = &[];
+//! Names, options, ioctls, time-outs and urgent data.
+
+use super::{scenarios, Scenario, ALL_FAMILIES, V4};
+use crate::actor::Actor;
+use crate::calls::socket::{get_int, set_int, set_timeout, Address};
+use crate::calls::{io, socket, wait, Fd, Got};
+use crate::pattern::{self, receive, receive_text, send_all};
+use libc::{IPPROTO_TCP, SOL_SOCKET};
+use std::time::{Duration, Instant};
+
+pub const IN_EVERY_FAMILY: &[Scenario] = scenarios![ALL_FAMILIES;
+    both_ends_have_each_others_names,
+    accept_tells_the_clients_name,
+    options_of_a_stream_read_as_the_kernel_says,
+];
+
+pub const ALL: &[Scenario] = scenarios![V4;
+    options_that_are_set_are_read_back,
+    options_given_too_little_room_are_cut,
+    options_that_do_not_exist_are_refused,
+    receive_time_out_ends_a_read,
+    receive_time_out_leaves_what_waitall_has,
+    send_time_out_ends_a_write,
+    low_water_mark_holds_a_read_back,
+    bytes_waiting_are_counted,
+    bytes_on_their_way_are_counted_down,
+    connection_states_follow_the_ends,
+    counted_bytes_of_the_connection_are_plausible,
+    cork_holds_back_until_it_is_pulled,
+    a_small_buffer_blocks_its_writer,
+    urgent_byte_comes_out_of_band,
+    urgent_byte_in_line_stays_in_order,
+    urgent_byte_raises_pri,
+    peek_offset_moves_through_the_stream,
+    changing_buffer_sizes_in_mid_stream_loses_nothing,
+    keepalive_and_user_timeout_do_no_harm,
+    bind_to_port_zero_chooses_one,
+    servers_that_share_a_port_serve_all_clients,
+];
+
+fn both_ends_have_each_others_names(a: &Actor) {
+    let s = a.stream();
+    let (got, own) = socket::getsockname(s);
+    a.note("getsockname", format!("{got} {}", own.without_port()));
+    let (got, peer) = socket::getpeername(s);
+    a.note("getpeername", format!("{got} {}", peer.without_port()));
+    let server_says = a.told_by_server(|| u64::from(peer.port()) << 16 | u64::from(own.port()));
+    a.client(|| {
+        let mine = u64::from(own.port()) << 16 | u64::from(peer.port());
+        a.note("ports agree", mine == server_says);
+    });
+}
+
+fn accept_tells_the_clients_name(a: &Actor) {
+    let place = a.listen();
+    let port = a.told_by_client(|| {
+        let s = a.connect(&place);
+        u64::from(socket::getsockname(s).1.port())
+    });
+    a.server(|| {
+        let (got, name) = socket::accept_with_name(place.fd);
+        a.note("accept", got.count().is_some());
+        a.note("name", name.without_port());
+        a.note("the client's port", u64::from(name.port()) == port);
+    });
+}
+
+/// Options that every stream has, and the room to read each.
+const READABLE: &[(i32, i32, &str)] = &[
+    (SOL_SOCKET, libc::SO_TYPE, "SO_TYPE"),
+    (SOL_SOCKET, libc::SO_DOMAIN, "SO_DOMAIN"),
+    (SOL_SOCKET, libc::SO_PROTOCOL, "SO_PROTOCOL"),
+    (SOL_SOCKET, libc::SO_ACCEPTCONN, "SO_ACCEPTCONN"),
+    (SOL_SOCKET, libc::SO_ERROR, "SO_ERROR"),
+    (SOL_SOCKET, libc::SO_KEEPALIVE, "SO_KEEPALIVE"),
+    (SOL_SOCKET, libc::SO_REUSEADDR, "SO_REUSEADDR"),
+    (SOL_SOCKET, libc::SO_REUSEPORT, "SO_REUSEPORT"),
+    (SOL_SOCKET, libc::SO_BROADCAST, "SO_BROADCAST"),
+    (SOL_SOCKET, libc::SO_DONTROUTE, "SO_DONTROUTE"),
+    (SOL_SOCKET, libc::SO_OOBINLINE, "SO_OOBINLINE"),
+    (SOL_SOCKET, libc::SO_PRIORITY, "SO_PRIORITY"),
+    (SOL_SOCKET, libc::SO_RCVLOWAT, "SO_RCVLOWAT"),
+    (SOL_SOCKET, libc::SO_SNDLOWAT, "SO_SNDLOWAT"),
+    (SOL_SOCKET, libc::SO_MARK, "SO_MARK"),
+    (SOL_SOCKET, libc::SO_ZEROCOPY, "SO_ZEROCOPY"),
+    (IPPROTO_TCP, libc::TCP_NODELAY, "TCP_NODELAY"),
+    (IPPROTO_TCP, libc::TCP_CORK, "TCP_CORK"),
+    (IPPROTO_TCP, libc::TCP_KEEPIDLE, "TCP_KEEPIDLE"),
+    (IPPROTO_TCP, libc::TCP_KEEPINTVL, "TCP_KEEPINTVL"),
+    (IPPROTO_TCP, libc::TCP_KEEPCNT, "TCP_KEEPCNT"),
+    (IPPROTO_TCP, libc::TCP_SYNCNT, "TCP_SYNCNT"),
+    (IPPROTO_TCP, libc::TCP_LINGER2, "TCP_LINGER2"),
+    (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, "TCP_USER_TIMEOUT"),
+    (IPPROTO_TCP, libc::TCP_MAXSEG, "TCP_MAXSEG"),
+];
+
+fn options_of_a_stream_read_as_the_kernel_says(a: &Actor) {
+    let s = a.stream();
+    for &(level, name, text) in READABLE {
+        a.note(text, get_int(s, level, name));
+    }
+    let (got, linger) = socket::getsockopt(s, SOL_SOCKET, libc::SO_LINGER, 8);
+    a.note("SO_LINGER", format!("{got} {linger:?}"));
+    let (got, time) = socket::getsockopt(s, SOL_SOCKET, libc::SO_RCVTIMEO, 16);
+    a.note("SO_RCVTIMEO", format!("{got} {time:?}"));
+    let (got, name) = socket::getsockopt(s, IPPROTO_TCP, libc::TCP_CONGESTION, 16);
+    a.note("TCP_CONGESTION", format!("{got} {} bytes", name.len()));
+    let (got, peer) = socket::getsockopt(s, SOL_SOCKET, libc::SO_PEERCRED, 12);
+    a.note("SO_PEERCRED", format!("{got} {} bytes", peer.len()));
+    a.meet();
+}
+
+fn options_that_are_set_are_read_back(a: &Actor) {
+    let s = a.stream();
+    for (level, name, text, values) in [
+        (IPPROTO_TCP, libc::TCP_NODELAY, "TCP_NODELAY", [1, 0, 7]),
+        (IPPROTO_TCP, libc::TCP_CORK, "TCP_CORK", [1, 0, 1]),
+        (IPPROTO_TCP, libc::TCP_QUICKACK, "TCP_QUICKACK", [1, 0, 1]),
+        (SOL_SOCKET, libc::SO_KEEPALIVE, "SO_KEEPALIVE", [1, 0, 5]),
+        (IPPROTO_TCP, libc::TCP_KEEPIDLE, "TCP_KEEPIDLE", [10, 20, 0]),
+        (SOL_SOCKET, libc::SO_RCVLOWAT, "SO_RCVLOWAT", [5, 0, 1]),
+        (SOL_SOCKET, libc::SO_SNDBUF, "SO_SNDBUF", [40_000, 1, 100_000]),
+        (SOL_SOCKET, libc::SO_RCVBUF, "SO_RCVBUF", [40_000, 1, 100_000]),
+        (SOL_SOCKET, libc::SO_REUSEADDR, "SO_REUSEADDR", [1, 0, 1]),
+        (SOL_SOCKET, libc::SO_OOBINLINE, "SO_OOBINLINE", [1, 0, 0]),
+    ] {
+        for value in values {
+            a.note(format!("set {text} {value}"), set_int(s, level, name, value));
+            a.note("get", get_int(s, level, name));
+        }
+    }
+    a.note("linger", socket::set_linger(s, true, 3));
+    a.note("get", format!("{:?}", socket::getsockopt(s, SOL_SOCKET, libc::SO_LINGER, 8).1));
+    a.note("linger off", socket::set_linger(s, false, 0));
+    a.note("time-out", set_timeout(s, libc::SO_SNDTIMEO, 1500));
+    a.note("get", format!("{:?}", socket::getsockopt(s, SOL_SOCKET, libc::SO_SNDTIMEO, 16).1));
+    a.meet();
+    a.client(|| a.note("send", io::send(s, b"unharmed", 0)));
+    a.server(|| a.note("received", receive_text(s, 8)));
+}
+
+fn options_given_too_little_room_are_cut(a: &Actor) {
+    let s = a.stream();
+    for room in [0, 1, 2, 4, 8, 64] {
+        let (got, value) = socket::getsockopt(s, SOL_SOCKET, libc::SO_TYPE, room);
+        a.note(format!("SO_TYPE in {room}"), format!("{got} {value:?}"));
+        let (got, value) = socket::getsockopt(s, IPPROTO_TCP, libc::TCP_NODELAY, room);
+        a.note(format!("TCP_NODELAY in {room}"), format!("{got} {value:?}"));
+        let (got, value) = socket::getsockopt(s, IPPROTO_TCP, libc::TCP_INFO, room);
+        a.note(format!("TCP_INFO in {room}"), format!("{got} {}", value.len()));
+    }
+    a.note("set with 2 bytes", socket::setsockopt(s, SOL_SOCKET, libc::SO_KEEPALIVE, &[1, 0]));
+    a.note("set with none", socket::setsockopt(s, IPPROTO_TCP, libc::TCP_NODELAY, &[]));
+    a.meet();
+}
+
+fn options_that_do_not_exist_are_refused(a: &Actor) {
+    let s = a.stream();
+    a.note("get of the socket", socket::getsockopt(s, SOL_SOCKET, 9999, 4).0);
+    a.note("get of TCP", socket::getsockopt(s, IPPROTO_TCP, 9999, 4).0);
+    a.note("get of no level", socket::getsockopt(s, 9999, 1, 4).0);
+    a.note("set of the socket", set_int(s, SOL_SOCKET, 9999, 1));
+    a.note("set of TCP", set_int(s, IPPROTO_TCP, 9999, 1));
+    a.note("set of no level", set_int(s, 9999, 1, 1));
+    a.note("set of SO_TYPE", set_int(s, SOL_SOCKET, libc::SO_TYPE, 1));
+    a.note("get from a pipe", socket::getsockopt(socket::pipe().0, SOL_SOCKET, 3, 4).0);
+    a.note("unknown ioctl", socket::ioctl(s, 0x5599, 0).0);
+    a.meet();
+}
+
+/// How long a call took, as a yes or no about its bounds.
+fn timed(a: &Actor, what: &str, least_ms: u64, call: impl FnOnce() -> Got) {
+    let start = Instant::now();
+    let got = call();
+    let took = start.elapsed();
+    let good =
+        took >= Duration::from_millis(least_ms) && took < Duration::from_millis(least_ms + 2000);
+    let time = if good { "in time".to_owned() } else { format!("{took:?}") };
+    a.note(what, format!("{got}, {time}"));
+}
+
+fn receive_time_out_ends_a_read(a: &Actor) {
+    let s = a.stream();
+    let mut room = [0; 8];
+    a.note("set", set_timeout(s, libc::SO_RCVTIMEO, 60));
+    timed(a, "recv", 60, || io::recv(s, &mut room, 0));
+    timed(a, "read", 60, || io::read(s, &mut room));
+    timed(a, "recvmsg", 60, || io::recvmsg(s, &[8], 0).got);
+    a.meet();
+    a.client(|| {
+        io::send(s, b"abc", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 3);
+        timed(a, "with data", 0, || io::recv(s, &mut room, 0));
+        timed(a, "then", 60, || io::recv(s, &mut room, 0));
+        a.note("take it off", set_timeout(s, libc::SO_RCVTIMEO, 0));
+    });
+    a.at_once(
+        || {
+            wait::poll(&[], 150);
+            io::send(s, b"late", 0);
+        },
+        || a.note("without a time-out", receive_text(s, 4)),
+    );
+}
+
+fn receive_time_out_leaves_what_waitall_has(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"half", 0);
+    });
+    a.server(|| {
+        set_timeout(s, libc::SO_RCVTIMEO, 60);
+        let mut room = [0; 8];
+        timed(a, "wait for all", 60, || io::recv(s, &mut room, libc::MSG_WAITALL));
+        a.note("bytes", pattern::describe(&room[..4]));
+        timed(a, "then", 60, || io::recv(s, &mut room, libc::MSG_WAITALL));
+    });
+}
+
+fn send_time_out_ends_a_write(a: &Actor) {
+    let s = a.stream();
+    let total = a.told_by_client(|| {
+        set_timeout(s, libc::SO_SNDTIMEO, 80);
+        let block = pattern::bytes(5, 0, 64 << 20);
+        // The first call moves what fits and then runs out of time.
+        let first = io::send(s, &block, 0).count().unwrap_or(0);
+        a.note("something went", first > 0 && first < block.len());
+        let mut sent = first;
+        let ended = loop {
+            let got = io::send(s, &block[sent..], 0);
+            match got.count() {
+                Some(count) => sent += count,
+                None => break got,
+            }
+        };
+        a.note("in the end", ended);
+        sent as u64
+    });
+    a.server(|| {
+        let text = receive(s, 5, total as usize, 1 << 20);
+        a.note("all that went", text == format!("{total} bytes right"));
+    });
+}
+
+fn low_water_mark_holds_a_read_back(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("set", set_int(s, SOL_SOCKET, libc::SO_RCVLOWAT, 6)));
+    a.at_once(
+        || {
+            io::send(s, b"abc", 0);
+            wait::poll(&[], 50);
+            // The kernel looks at what is waiting, not at what recv already has: six more.
+            io::send(s, b"defghi", 0);
+        },
+        || {
+            let mut room = [0; 20];
+            let count = io::recv(s, &mut room, 0).count().unwrap_or(0);
+            a.note("recv waits for six", count >= 6);
+            let rest = receive_text(s, 9 - count);
+            a.note("all", format!("{}{rest}", pattern::describe(&room[..count])));
+        },
+    );
+}
+
+fn bytes_waiting_are_counted(a: &Actor) {
+    let s = a.stream();
+    let waiting = |what: &str| {
+        let (got, count) = socket::ioctl(s, libc::FIONREAD, -1);
+        a.note(what, format!("{got} {count}"));
+    };
+    a.server(|| waiting("none"));
+    a.client(|| a.note("sent", send_all(s, 1, 30_000, 3000)));
+    a.server(|| {
+        a.until_readable(s, 30_000);
+        waiting("all");
+        a.note("received", receive(s, 1, 10_000, 10_000));
+        waiting("the rest");
+    });
+    a.client(|| {
+        socket::shutdown(s, libc::SHUT_WR);
+    });
+    a.server(|| {
+        a.until(s, libc::POLLRDHUP);
+        waiting("with the end behind");
+        let mut room = vec![0; 20_000];
+        a.note("received", io::recv(s, &mut room, libc::MSG_WAITALL));
+        waiting("at the end");
+    });
+}
+
+/// SIOCOUTQ has the number of TIOCOUTQ.
+const BYTES_ON_THEIR_WAY: libc::c_ulong = libc::TIOCOUTQ;
+
+fn bytes_on_their_way_are_counted_down(a: &Actor) {
+    let s = a.stream();
+    let total = a.told_by_client(|| {
+        let block = pattern::bytes(2, 0, 64 << 20);
+        let mut sent = 0;
+        while let Some(n) = io::send(s, &block[sent..][..60_000], libc::MSG_DONTWAIT).count() {
+            sent += n;
+        }
+        let (got, left) = socket::ioctl(s, BYTES_ON_THEIR_WAY, -1);
+        a.note("when full", format!("{got} some: {}", left > 0 && left as usize <= sent));
+        sent as u64
+    });
+    a.server(|| {
+        let text = receive(s, 2, total as usize, 1 << 20);
+        a.note("received", text == format!("{total} bytes right"));
+    });
+    a.client(|| {
+        a.settle(|| socket::ioctl(s, BYTES_ON_THEIR_WAY, -1).1 == 0);
+        a.note("when all was read", socket::ioctl(s, BYTES_ON_THEIR_WAY, -1).1);
+    });
+}
+
+fn tcp_info(s: Fd) -> Vec<u8> {
+    socket::getsockopt(s, IPPROTO_TCP, libc::TCP_INFO, 248).1
+}
+
+fn connection_states_follow_the_ends(a: &Actor) {
+    let s = a.stream();
+    const NAMES: [&str; 13] = [
+        "none",
+        "ESTABLISHED",
+        "SYN_SENT",
+        "SYN_RECV",
+        "FIN_WAIT1",
+        "FIN_WAIT2",
+        "TIME_WAIT",
+        "CLOSE",
+        "CLOSE_WAIT",
+        "LAST_ACK",
+        "LISTEN",
+        "CLOSING",
+        "NEW_SYN_RECV",
+    ];
+    let state = |wanted: &str| {
+        let now = || NAMES[tcp_info(s).first().copied().unwrap_or(0) as usize % 13];
+        a.settle(|| now() == wanted);
+        a.note("state", now());
+    };
+    state("ESTABLISHED");
+    a.meet();
+    a.client(|| {
+        socket::shutdown(s, libc::SHUT_WR);
+        state("FIN_WAIT2");
+    });
+    a.server(|| {
+        state("CLOSE_WAIT");
+        socket::shutdown(s, libc::SHUT_WR);
+        state("CLOSE");
+    });
+    a.client(|| state("CLOSE"));
+}
+
+fn counted_bytes_of_the_connection_are_plausible(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || a.note("sent", send_all(s, 1, 100_000, 10_000)),
+        || a.note("received", receive(s, 1, 100_000, 10_000)),
+    );
+    let info = tcp_info(s);
+    // A program may look at the retransmits and at the options; both are sane on loopback.
+    a.note("length is enough", info.len() >= 104);
+    a.note("retransmits", info[2]);
+    a.meet();
+}
+
+fn cork_holds_back_until_it_is_pulled(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("cork", set_int(s, IPPROTO_TCP, libc::TCP_CORK, 1));
+        for piece in ["head", "er ", "bo", "dy"] {
+            a.note("send", io::send(s, piece.as_bytes(), 0));
+        }
+        a.note("pull", set_int(s, IPPROTO_TCP, libc::TCP_CORK, 0));
+    });
+    a.server(|| a.note("received", receive_text(s, 11)));
+    a.client(|| {
+        a.note("cork", set_int(s, IPPROTO_TCP, libc::TCP_CORK, 1));
+        a.note("send", io::send(s, b"corked end", 0));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.server(|| a.note("received", receive_text(s, 20)));
+}
+
+fn a_small_buffer_blocks_its_writer(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        set_int(s, SOL_SOCKET, libc::SO_RCVBUF, 4096);
+    });
+    a.client(|| {
+        a.note("set", set_int(s, SOL_SOCKET, libc::SO_SNDBUF, 4096));
+        let block = vec![1; 4096];
+        let mut sent = 0;
+        while let Some(count) = io::send(s, &block, libc::MSG_DONTWAIT).count() {
+            sent += count;
+        }
+        // The receiver's buffer had its full size before it was set; the sum is bounded all the same.
+        a.note("bounded", sent < 8 << 20);
+        a.note_mask("when full", s, 0);
+    });
+}
+
+fn urgent_byte_comes_out_of_band(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"normal", 0));
+        a.note("send urgent", io::send(s, b"!", libc::MSG_OOB));
+        a.note("send", io::send(s, b"after", 0));
+    });
+    a.server(|| {
+        a.until(s, libc::POLLPRI);
+        a.until_readable(s, 6);
+        let mut room = [0; 20];
+        a.note("at the mark", socket::ioctl(s, SIOCATMARK, -1).1);
+        a.note("before the mark", io::recv(s, &mut room, 0));
+        a.note("at the mark", socket::ioctl(s, SIOCATMARK, -1).1);
+        let got = io::recv(s, &mut room, libc::MSG_OOB);
+        a.note("urgent", format!("{got} {}", room[0] as char));
+        a.note("urgent again", io::recv(s, &mut room, libc::MSG_OOB));
+        a.note("the rest", receive_text(s, 5));
+        a.note("no urgent byte", io::recv(s, &mut room, libc::MSG_OOB));
+    });
+}
+
+const SIOCATMARK: libc::c_ulong = 0x8905;
+
+fn urgent_byte_in_line_stays_in_order(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("in line", set_int(s, SOL_SOCKET, libc::SO_OOBINLINE, 1)));
+    a.client(|| {
+        io::send(s, b"abc", 0);
+        a.note("send urgent", io::send(s, b"!", libc::MSG_OOB));
+        io::send(s, b"def", 0);
+    });
+    a.server(|| {
+        a.until(s, libc::POLLPRI);
+        a.note("all in order", receive_text(s, 7));
+        let mut room = [0; 1];
+        a.note("out of band", io::recv(s, &mut room, libc::MSG_OOB));
+    });
+}
+
+fn urgent_byte_raises_pri(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send urgent", io::send(s, b"x!", libc::MSG_OOB)));
+    a.server(|| {
+        use libc::{POLLIN, POLLOUT, POLLPRI};
+        a.until_readable(s, 1);
+        a.note_mask("with an urgent byte", s, POLLIN | POLLPRI | POLLOUT);
+        let asked = wait::Selection { except: vec![s], ..wait::Selection::default() };
+        a.note("select", wait::select(&asked, 1000));
+        let mut room = [0; 4];
+        a.note("urgent", io::recv(s, &mut room, libc::MSG_OOB));
+        a.note("normal", io::recv(s, &mut room, 0));
+        a.note_mask("when read", s, POLLOUT);
+    });
+}
+
+fn peek_offset_moves_through_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"abcdefgh", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 8);
+        a.note("set", set_int(s, SOL_SOCKET, libc::SO_PEEK_OFF, 2));
+        let mut room = [0; 3];
+        for _ in 0..2 {
+            let got = io::recv(s, &mut room, libc::MSG_PEEK);
+            a.note("peek", format!("{got} {}", pattern::describe(&room)));
+            a.note("offset", get_int(s, SOL_SOCKET, libc::SO_PEEK_OFF));
+        }
+        a.note("received", receive_text(s, 2));
+        a.note("offset", get_int(s, SOL_SOCKET, libc::SO_PEEK_OFF));
+        a.note("off", set_int(s, SOL_SOCKET, libc::SO_PEEK_OFF, -1));
+        a.note("the rest", receive_text(s, 6));
+    });
+}
+
+fn changing_buffer_sizes_in_mid_stream_loses_nothing(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 2 << 20;
+    a.at_once(
+        || {
+            for (index, size) in [32_768, 1 << 20, 16_384, 65_536].into_iter().enumerate() {
+                set_int(s, SOL_SOCKET, libc::SO_SNDBUF, size);
+                assert_ne!(send_all(s, index as u64, TOTAL / 4, 30_000), "failed");
+            }
+        },
+        || {
+            for (index, size) in [65_536, 131_072, 1 << 20, 65_536].into_iter().enumerate() {
+                set_int(s, SOL_SOCKET, libc::SO_RCVBUF, size);
+                a.note("received", receive(s, index as u64, TOTAL / 4, 50_000));
+            }
+        },
+    );
+}
+
+fn keepalive_and_user_timeout_do_no_harm(a: &Actor) {
+    let s = a.stream();
+    a.note("keepalive", set_int(s, SOL_SOCKET, libc::SO_KEEPALIVE, 1));
+    a.note("idle", set_int(s, IPPROTO_TCP, libc::TCP_KEEPIDLE, 1));
+    a.note("user timeout", set_int(s, IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 1000));
+    a.meet();
+    // Longer than both: a stream on another carrier must not look dead to the kernel.
+    wait::poll(&[], 2500);
+    a.client(|| a.note("send", io::send(s, b"alive", 0)));
+    a.server(|| a.note("received", receive_text(s, 5)));
+    a.note("SO_ERROR", socket::so_error(s));
+    a.meet();
+}
+
+fn bind_to_port_zero_chooses_one(a: &Actor) {
+    let place = a.listen();
+    a.client(|| {
+        let s = a.tcp_socket();
+        a.note("before", socket::getsockname(s).1.port());
+        a.note("bind", socket::bind(s, &Address::v4(0)));
+        let port = socket::getsockname(s).1.port();
+        a.note("a port", port != 0);
+        a.note("bind twice", socket::bind(s, &Address::v4(0)));
+        a.note("connect", socket::connect(s, &Address::v4(place.port)));
+        a.note("it stays", socket::getsockname(s).1.port() == port);
+    });
+    a.server(|| a.note("accept", socket::accept(place.fd).count().is_some()));
+}
+
+fn servers_that_share_a_port_serve_all_clients(a: &Actor) {
+    let mut listeners = Vec::new();
+    let port = a.told_by_server(|| {
+        let mut port = 0;
+        for _ in 0..3 {
+            let s = a.tcp_socket();
+            set_int(s, SOL_SOCKET, libc::SO_REUSEPORT, 1).value("SO_REUSEPORT");
+            socket::bind(s, &Address::v4(port)).value("bind");
+            socket::listen(s, 20).value("listen");
+            port = socket::getsockname(s).1.port();
+            listeners.push((s, libc::POLLIN));
+        }
+        u64::from(port)
+    }) as u16;
+    for round in 0..12 {
+        a.at_once(
+            || {
+                let s = a.tcp_socket();
+                socket::connect(s, &Address::v4(port)).value("connect");
+                a.warm_as_client(s);
+                a.note(format!("answer {round}"), receive_text(s, 5));
+                socket::close(s);
+            },
+            || {
+                let (_, ready) = wait::poll(&listeners, 10_000);
+                let chosen = ready.iter().position(|&mask| mask != 0).expect("a client");
+                let s = socket::accept(listeners[chosen].0).fd("accept");
+                a.warm_as_server(s);
+                io::send(s, b"hello", 0).value("send");
+                // Closing first would take the stream off the ring while the client still looks.
+                io::recv(s, &mut [0; 1], 0);
+                socket::close(s);
+            },
+        );
+    }
+}

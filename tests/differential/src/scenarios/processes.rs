@@ -1,3 +1,791 @@
-//! To come.
+//! Several processes on one stream: fork, exec, spawn, passing, stopping and killing.
+
 use super::{scenarios, Scenario, V4};
-pub const ALL: &[Scenario] = scenarios![V4;];
+use crate::actor::Actor;
+use crate::calls::process::{self, wait_for};
+use crate::calls::{io, socket, wait, Fd};
+use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+
+pub const ALL: &[Scenario] = scenarios![V4;
+    a_child_reads_while_its_parent_writes,
+    a_child_writes_while_its_parent_reads,
+    a_child_owns_the_stream_after_its_parent_closed_it,
+    accept_then_fork_serves_many_clients,
+    a_child_that_touches_nothing_disturbs_nothing,
+    many_children_come_and_go_beside_live_streams,
+    a_child_forked_under_load_disturbs_nothing,
+    parent_and_child_take_turns_writing,
+    parent_and_child_take_turns_reading,
+    a_child_that_uses_the_stream_and_ends_leaves_it_whole,
+    a_grandchild_carries_on,
+    a_parent_that_dies_first_leaves_the_stream_to_its_child,
+    closing_in_the_parent_is_no_end_while_a_child_holds_on,
+    a_killed_child_leaves_the_stream_to_its_parent,
+    workers_share_a_listening_socket,
+    a_child_forked_before_connect_connects_itself,
+    vfork_and_exec_disturb_nothing,
+    posix_spawn_disturbs_nothing,
+    system_disturbs_nothing,
+    cat_echoes_as_standard_input_and_output,
+    cat_spawned_with_file_actions_echoes,
+    cat_started_by_vfork_reads_what_was_not_read,
+    a_shell_reads_lines_from_the_stream,
+    exec_of_an_accelerated_program_goes_on,
+    exec_of_a_program_without_the_library_goes_on,
+    exec_with_close_on_exec_ends_the_stream,
+    unread_bytes_survive_exec,
+    bytes_written_just_before_exec_arrive,
+    a_stream_passed_to_a_child_goes_on,
+    a_stream_passed_to_a_program_goes_on,
+    a_stream_passed_to_a_program_without_the_library_goes_on,
+    a_stream_passed_with_unread_bytes_keeps_them,
+    a_daemon_keeps_its_connection,
+    a_stopped_peer_fills_up_and_goes_on,
+    a_stopped_reader_gets_everything_after,
+    both_sides_fork_at_once,
+];
+
+fn question_and_answer(a: &Actor, s: Fd, what: &str) {
+    a.client(|| {
+        io::send(s, b"question", libc::MSG_NOSIGNAL);
+    });
+    a.server(|| {
+        a.note(format!("{what}: question"), receive_text(s, 8));
+        io::send(s, b"answer", libc::MSG_NOSIGNAL);
+    });
+    a.client(|| a.note(format!("{what}: answer"), receive_text(s, 6)));
+}
+
+fn a_child_reads_while_its_parent_writes(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 2 << 20;
+    a.at_once(
+        || {
+            let child = a.child("reader", || a.note("received", receive(s, 1, TOTAL, 50_000)));
+            a.note("sent", send_all(s, 2, TOTAL, 50_000));
+            a.note("child", wait_for(child));
+        },
+        || {
+            std::thread::scope(|scope| {
+                a.thread(scope, "writer", || a.note("sent", send_all(s, 1, TOTAL, 40_000)));
+                a.note("received", receive(s, 2, TOTAL, 40_000));
+            });
+        },
+    );
+    question_and_answer(a, s, "afterwards");
+}
+
+fn a_child_writes_while_its_parent_reads(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 1 << 20;
+    a.at_once(
+        || {
+            a.note("sent", send_all(s, 1, TOTAL, 30_000));
+            a.note("received", receive(s, 2, TOTAL, 30_000));
+        },
+        || {
+            let child = a.child("writer", || a.note("sent", send_all(s, 2, TOTAL, 30_000)));
+            a.note("received", receive(s, 1, TOTAL, 30_000));
+            a.note("child", wait_for(child));
+        },
+    );
+    question_and_answer(a, s, "afterwards");
+}
+
+fn a_child_owns_the_stream_after_its_parent_closed_it(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 1 << 20;
+    a.at_once(
+        || {
+            a.note("sent", send_all(s, 1, TOTAL, 30_000));
+            a.note("received", receive_to_end(s, 2));
+        },
+        || {
+            let child = a.child("owner", || {
+                a.note("received", receive(s, 1, TOTAL, 30_000));
+                a.note("sent", send_all(s, 2, TOTAL, 30_000));
+            });
+            a.note("close", socket::close(s));
+            a.note("child", wait_for(child));
+        },
+    );
+}
+
+fn accept_then_fork_serves_many_clients(a: &Actor) {
+    let place = a.listen();
+    const CLIENTS: u64 = 12;
+    a.at_once(
+        || {
+            for client in 0..CLIENTS {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                let sent = send_all(s, client, 100_000, 9000);
+                let received = receive(s, client, 100_000, 9000);
+                a.note(format!("client {client}"), format!("{sent}, {received}"));
+                socket::close(s);
+            }
+        },
+        || {
+            let mut children = Vec::new();
+            for client in 0..CLIENTS {
+                let s = socket::accept(place.fd).fd("accept");
+                children.push(a.child("server", || {
+                    socket::close(place.fd);
+                    a.warm_as_server(s);
+                    assert_eq!(receive(s, client, 100_000, 9000), "100000 bytes right");
+                    assert_eq!(send_all(s, client, 100_000, 9000), "100000 bytes sent");
+                }));
+                socket::close(s);
+            }
+            for child in children {
+                a.note("child", wait_for(child));
+            }
+        },
+    );
+}
+
+fn a_child_that_touches_nothing_disturbs_nothing(a: &Actor) {
+    let s = a.stream();
+    for side in ["client", "server"] {
+        let forks = (side == "client") == a.is_client();
+        if forks {
+            let child = a.child("idle", || {});
+            a.note("child", wait_for(child));
+        }
+        a.meet();
+        question_and_answer(a, s, side);
+    }
+}
+
+fn many_children_come_and_go_beside_live_streams(a: &Actor) {
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..8).map(|_| a.pair(&place)).collect();
+    for round in 0..10 {
+        a.server(|| {
+            let child = a.child("idle", || {});
+            a.note("child", wait_for(child));
+        });
+        let s = streams[round % streams.len()];
+        a.at_once(
+            || assert_eq!(send_all(s, round as u64, 50_000, 5000), "50000 bytes sent"),
+            || a.note("received", receive(s, round as u64, 50_000, 5000)),
+        );
+    }
+}
+
+fn a_child_forked_under_load_disturbs_nothing(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 16 << 20;
+    a.at_once(
+        || a.note("sent", send_all(s, 1, TOTAL, 64_000)),
+        || {
+            std::thread::scope(|scope| {
+                a.thread(scope, "reader", || a.note("received", receive(s, 1, TOTAL, 64_000)));
+                for _ in 0..8 {
+                    let child = process::fork(|| {
+                        // Like a save to disk: memory is read, streams are not touched.
+                        wait::poll(&[], 5);
+                        0
+                    });
+                    assert_eq!(wait_for(child), "exited 0");
+                }
+            });
+            a.note("children", 8);
+        },
+    );
+    question_and_answer(a, s, "afterwards");
+}
+
+/// One byte through a pipe, as a turn.
+struct Turn {
+    out: Fd,
+    into: Fd,
+}
+
+impl Turn {
+    fn new() -> Turn {
+        let (out, into) = socket::pipe();
+        Turn { out, into }
+    }
+
+    fn give(&self) {
+        io::write(self.into, b"t").value("a turn");
+    }
+
+    fn take(&self) {
+        io::read(self.out, &mut [0]).value("a turn");
+    }
+}
+
+fn parent_and_child_take_turns_writing(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            let (to_child, to_parent) = (Turn::new(), Turn::new());
+            let child = a.child("writer", || {
+                for round in 0..20 {
+                    to_child.take();
+                    io::write(s, format!("c{round:02} ").as_bytes()).value("write");
+                    to_parent.give();
+                }
+            });
+            for round in 0..20 {
+                io::write(s, format!("p{round:02} ").as_bytes()).value("write");
+                to_child.give();
+                to_parent.take();
+            }
+            a.note("child", wait_for(child));
+        },
+        || a.note("in turns", receive_text(s, 160)),
+    );
+    question_and_answer(a, s, "afterwards");
+}
+
+fn parent_and_child_take_turns_reading(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || a.note("sent", send_all(s, 3, 40_000, 777)),
+        || {
+            let (to_child, to_parent) = (Turn::new(), Turn::new());
+            let piece = |round: u64| {
+                let mut room = vec![0; 1000];
+                io::recv(s, &mut room, libc::MSG_WAITALL).value("recv");
+                room == crate::pattern::bytes(3, round * 1000, 1000)
+            };
+            let child = a.child("reader", || {
+                for round in 0..20 {
+                    to_child.take();
+                    a.note("piece", piece(2 * round + 1));
+                    to_parent.give();
+                }
+            });
+            for round in 0..20 {
+                a.note("piece", piece(2 * round));
+                to_child.give();
+                to_parent.take();
+            }
+            a.note("child", wait_for(child));
+        },
+    );
+    question_and_answer(a, s, "afterwards");
+}
+
+fn a_child_that_uses_the_stream_and_ends_leaves_it_whole(a: &Actor) {
+    let s = a.stream();
+    for round in 0..3 {
+        a.client(|| {
+            let child = a.child("writer", || {
+                a.note("send", io::send(s, b"from the child", 0));
+            });
+            a.note("child", wait_for(child));
+        });
+        a.server(|| a.note(format!("round {round}"), receive_text(s, 14)));
+        question_and_answer(a, s, "between");
+    }
+}
+
+fn a_grandchild_carries_on(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            let child = a.child("child", || {
+                let grandchild = a.child("grandchild", || {
+                    a.note("sent", send_all(s, 1, 200_000, 7000));
+                    a.note("received", receive(s, 2, 200_000, 7000));
+                });
+                socket::close(s);
+                a.note("grandchild", wait_for(grandchild));
+            });
+            socket::close(s);
+            a.note("child", wait_for(child));
+        },
+        || {
+            a.note("received", receive(s, 1, 200_000, 7000));
+            a.note("sent", send_all(s, 2, 200_000, 7000));
+            a.note("the end", receive_text(s, 1));
+        },
+    );
+}
+
+fn a_parent_that_dies_first_leaves_the_stream_to_its_child(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            let (done, waits) = (Turn::new(), Turn::new());
+            // The parent is itself a child of the actor, so that it may die.
+            let parent = a.child("parent", || {
+                process::fork(|| {
+                    process::alarm(18);
+                    waits.take();
+                    send_all(s, 1, 300_000, 10_000);
+                    done.give();
+                    0
+                });
+                io::send(s, b"parent", 0).value("send");
+            });
+            socket::close(s);
+            a.note("parent", wait_for(parent));
+            waits.give();
+            done.take();
+        },
+        || {
+            a.note("from the parent", receive_text(s, 6));
+            a.note("from the child", receive_to_end(s, 1));
+        },
+    );
+}
+
+fn closing_in_the_parent_is_no_end_while_a_child_holds_on(a: &Actor) {
+    let s = a.stream();
+    let turn = Turn::new();
+    let mut child = 0;
+    a.client(|| {
+        child = a.child("holder", || turn.take());
+        io::send(s, b"more?", 0).value("send");
+        a.note("close", socket::close(s));
+    });
+    a.server(|| {
+        a.note("received", receive_text(s, 5));
+        wait::poll(&[], 30);
+        let mut room = [0; 1];
+        a.note("no end yet", io::recv(s, &mut room, libc::MSG_DONTWAIT));
+    });
+    a.client(|| {
+        turn.give();
+        a.note("child", wait_for(child));
+    });
+    a.server(|| a.note("the end", receive_text(s, 1)));
+}
+
+fn a_killed_child_leaves_the_stream_to_its_parent(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let turn = Turn::new();
+        let child = a.child("to be killed", || {
+            a.note("send", io::send(s, b"child", 0));
+            turn.give();
+            socket::pipe_wait_for_ever(socket::pipe().0);
+        });
+        turn.take();
+        process::kill(child, libc::SIGKILL);
+        a.note("child", wait_for(child));
+    });
+    a.client(|| a.note("received", receive_text(s, 5)));
+    question_and_answer(a, s, "afterwards");
+}
+
+fn workers_share_a_listening_socket(a: &Actor) {
+    let place = a.listen();
+    const WORKERS: u64 = 3;
+    const CLIENTS: u64 = 12;
+    a.at_once(
+        || {
+            for client in 0..CLIENTS {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                io::send(s, b"hello worker", 0).value("send");
+                a.note(format!("client {client}"), receive_text(s, 12));
+                socket::close(s);
+            }
+        },
+        || {
+            let workers: Vec<_> = (0..WORKERS)
+                .map(|_| {
+                    a.child("worker", || {
+                        for _ in 0..CLIENTS / WORKERS {
+                            let s = socket::accept(place.fd).fd("accept");
+                            a.warm_as_server(s);
+                            assert_eq!(receive_text(s, 12), "hello worker");
+                            io::send(s, b"hello client", 0).value("send");
+                            socket::close(s);
+                        }
+                    })
+                })
+                .collect();
+            for worker in workers {
+                a.note("worker", wait_for(worker));
+            }
+        },
+    );
+}
+
+fn a_child_forked_before_connect_connects_itself(a: &Actor) {
+    let place = a.listen();
+    a.at_once(
+        || {
+            let child = a.child("child", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                a.note("sent", send_all(s, 1, 100_000, 10_000));
+                a.note("answer", receive_text(s, 2));
+            });
+            a.note("child", wait_for(child));
+        },
+        || {
+            let s = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(s);
+            a.note("received", receive(s, 1, 100_000, 10_000));
+            io::send(s, b"ok", 0).value("send");
+            a.note("the end", receive_text(s, 1));
+        },
+    );
+}
+
+fn vfork_and_exec_disturb_nothing(a: &Actor) {
+    let s = a.stream();
+    for round in 0..5 {
+        let child = process::vfork_exec("/bin/true", &["true"]);
+        a.note("child", wait_for(child));
+        let child = process::vfork_exec("/nonexistent", &["nonexistent"]);
+        a.note("failed child", wait_for(child));
+        question_and_answer(a, s, &format!("round {round}"));
+    }
+}
+
+fn posix_spawn_disturbs_nothing(a: &Actor) {
+    let s = a.stream();
+    for round in 0..5 {
+        let child = process::spawn(&["true"], &[]);
+        a.note("child", wait_for(child));
+        question_and_answer(a, s, &format!("round {round}"));
+    }
+}
+
+fn system_disturbs_nothing(a: &Actor) {
+    let s = a.stream();
+    for round in 0..3 {
+        let status = process::system("exit 3").count().unwrap_or(0);
+        a.note("status", status >> 8);
+        question_and_answer(a, s, &format!("round {round}"));
+    }
+}
+
+/// What a client does with an echo on the other side.
+fn talk_to_an_echo(a: &Actor, s: Fd) {
+    io::send(s, b"hello", 0).value("send");
+    a.note("echo", receive_text(s, 5));
+    std::thread::scope(|scope| {
+        a.thread(scope, "writer", || {
+            a.note("sent", send_all(s, 9, 300_000, 10_000));
+            a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        });
+        a.note("echoed", receive_to_end(s, 9));
+    });
+}
+
+fn cat_echoes_as_standard_input_and_output(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || talk_to_an_echo(a, s),
+        || {
+            let child = a.child("cat", || {
+                socket::dup2(s, 0).value("dup2");
+                socket::dup2(s, 1).value("dup2");
+                socket::close(s);
+                process::exec(&["cat"]).value("exec");
+            });
+            a.note("close", socket::close(s));
+            a.note("cat", wait_for(child));
+        },
+    );
+}
+
+fn cat_spawned_with_file_actions_echoes(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || talk_to_an_echo(a, s),
+        || {
+            socket::fcntl(s, libc::F_SETFD, libc::FD_CLOEXEC).value("F_SETFD");
+            let child = process::spawn(&["cat"], &[(s, 0), (s, 1)]);
+            a.note("close", socket::close(s));
+            a.note("cat", wait_for(child));
+        },
+    );
+}
+
+fn cat_started_by_vfork_reads_what_was_not_read(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"unread, ", 0).value("send");
+    });
+    a.at_once(
+        || {
+            a.note("echo", receive_text(s, 8));
+            io::send(s, b"and more", 0).value("send");
+            a.note("echo", receive_text(s, 8));
+            socket::shutdown(s, libc::SHUT_WR);
+            a.note("the end", receive_text(s, 1));
+        },
+        || {
+            a.until_readable(s, 8);
+            socket::dup2(s, 0).value("dup2");
+            socket::dup2(s, 1).value("dup2");
+            socket::close(s);
+            let child = process::vfork_exec("/bin/cat", &["cat"]);
+            let null = socket::open_null();
+            socket::dup2(null, 0).value("dup2");
+            socket::dup2(null, 1).value("dup2");
+            a.note("cat", wait_for(child));
+        },
+    );
+}
+
+fn a_shell_reads_lines_from_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            io::send(s, b"one\ntwo\n", 0).value("send");
+            a.note("answer", receive_text(s, 16));
+            socket::shutdown(s, libc::SHUT_WR);
+            a.note("the end", receive_text(s, 100));
+        },
+        || {
+            let child = a.child("shell", || {
+                socket::dup2(s, 0).value("dup2");
+                socket::dup2(s, 1).value("dup2");
+                socket::close(s);
+                let script = "while read line; do echo \"got $line\"; done; echo end";
+                process::exec(&["sh", "-c", script]).value("exec");
+            });
+            socket::close(s);
+            a.note("shell", wait_for(child));
+        },
+    );
+}
+
+fn own_binary() -> String {
+    let path = std::fs::read_link("/proc/self/exe").expect("this program has a path");
+    path.to_string_lossy().into_owned()
+}
+
+fn exec_of_an_accelerated_program_goes_on(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || talk_to_an_echo(a, s),
+        || {
+            let child = a.child("echo", || {
+                let (program, fd) = (own_binary(), s.to_string());
+                process::exec(&[&program, "--helper", "echo", &fd]).value("exec");
+            });
+            socket::close(s);
+            a.note("echo", wait_for(child));
+        },
+    );
+}
+
+fn exec_of_a_program_without_the_library_goes_on(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || talk_to_an_echo(a, s),
+        || {
+            let child = a.child("echo", || {
+                let (program, fd) = (own_binary(), s.to_string());
+                let arguments = [program.as_str(), "--helper", "echo", &fd];
+                process::exec_with_environment(&program, &arguments, &["PATH=/bin"]).value("exec");
+            });
+            socket::close(s);
+            a.note("echo", wait_for(child));
+        },
+    );
+}
+
+fn exec_with_close_on_exec_ends_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let child = a.child("true", || {
+            io::send(s, b"last", 0).value("send");
+            socket::fcntl(s, libc::F_SETFD, libc::FD_CLOEXEC).value("F_SETFD");
+            process::exec(&["true"]).value("exec");
+        });
+        socket::close(s);
+        a.note("true", wait_for(child));
+    });
+    a.server(|| a.note("received", receive_text(s, 100)));
+}
+
+fn unread_bytes_survive_exec(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("sent", send_all(s, 9, 100_000, 5000)));
+    a.at_once(
+        || {
+            socket::shutdown(s, libc::SHUT_WR);
+            a.note("echoed", receive_to_end(s, 9));
+        },
+        || {
+            let child = a.child("echo", || {
+                // Some are read and sent back here, the rest by the program that follows.
+                let mut room = vec![0; 30_000];
+                io::recv(s, &mut room, libc::MSG_WAITALL).value("recv");
+                crate::pattern::write_all(s, &room).expect("the stream takes them");
+                let (program, fd) = (own_binary(), s.to_string());
+                process::exec(&[&program, "--helper", "echo", &fd]).value("exec");
+            });
+            socket::close(s);
+            a.note("echo", wait_for(child));
+        },
+    );
+}
+
+fn bytes_written_just_before_exec_arrive(a: &Actor) {
+    let s = a.stream();
+    let sent = a.told_by_client(|| {
+        let turn = Turn::new();
+        let child = a.child("true", || {
+            let block = crate::pattern::bytes(4, 0, 8 << 20);
+            let got = io::send(s, &block, libc::MSG_DONTWAIT).value("send") as u64;
+            io::write(turn.into, &got.to_ne_bytes()).value("write");
+            process::exec(&["true"]).value("exec");
+        });
+        socket::close(s);
+        let mut count = [0; 8];
+        io::read(turn.out, &mut count).value("read");
+        a.note("true", wait_for(child));
+        u64::from_ne_bytes(count)
+    });
+    a.server(|| {
+        let text = receive_to_end(s, 4);
+        a.note("received", text == format!("{sent} bytes right, then 0"));
+    });
+}
+
+fn a_stream_passed_to_a_child_goes_on(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || talk_to_an_echo(a, s),
+        || {
+            let (one, other) = socket::socketpair(libc::SOCK_STREAM);
+            let child = a.child("taker", || {
+                socket::close(s);
+                let passed = io::take_descriptor(other).fd("a passed descriptor");
+                crate::helpers::echo(passed);
+            });
+            a.note("pass", io::pass_descriptor(one, s));
+            a.note("close", socket::close(s));
+            a.note("taker", wait_for(child));
+        },
+    );
+}
+
+fn pass_to_program(a: &Actor, s: Fd, environment: Option<&[&str]>) {
+    let (one, other) = socket::socketpair(libc::SOCK_STREAM);
+    for fd in [one, other, s] {
+        socket::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC).value("F_SETFD");
+    }
+    let child = a.child("taker", || {
+        socket::dup2(other, 0).value("dup2");
+        let program = own_binary();
+        let arguments = [program.as_str(), "--helper", "take"];
+        match environment {
+            None => process::exec(&arguments),
+            Some(variables) => process::exec_with_environment(&program, &arguments, variables),
+        }
+        .value("exec");
+    });
+    socket::close(other);
+    a.note("pass", io::pass_descriptor(one, s));
+    a.note("close", socket::close(s));
+    a.note("taker", wait_for(child));
+}
+
+fn a_stream_passed_to_a_program_goes_on(a: &Actor) {
+    let s = a.stream();
+    a.at_once(|| talk_to_an_echo(a, s), || pass_to_program(a, s, None));
+}
+
+fn a_stream_passed_to_a_program_without_the_library_goes_on(a: &Actor) {
+    let s = a.stream();
+    a.at_once(|| talk_to_an_echo(a, s), || pass_to_program(a, s, Some(&["PATH=/bin"])));
+}
+
+fn a_stream_passed_with_unread_bytes_keeps_them(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("sent", send_all(s, 9, 120_000, 5000)));
+    a.at_once(
+        || {
+            socket::shutdown(s, libc::SHUT_WR);
+            a.note("echoed", receive_to_end(s, 9));
+        },
+        || {
+            a.until_readable(s, 60_000);
+            pass_to_program(a, s, Some(&["PATH=/bin"]));
+        },
+    );
+}
+
+fn a_daemon_keeps_its_connection(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            let done = Turn::new();
+            let first = a.child("first", || {
+                process::setsid().value("setsid");
+                process::fork(|| {
+                    process::alarm(18);
+                    socket::close(0);
+                    socket::dup2(socket::open_null(), 0).value("dup2");
+                    send_all(s, 1, 200_000, 10_000);
+                    let heard = receive_text(s, 2);
+                    done.give();
+                    i32::from(heard != "ok")
+                });
+            });
+            socket::close(s);
+            a.note("first", wait_for(first));
+            done.take();
+        },
+        || {
+            a.note("received", receive(s, 1, 200_000, 8000));
+            io::send(s, b"ok", 0).value("send");
+            a.note("the end", receive_text(s, 1));
+        },
+    );
+}
+
+fn a_stopped_peer_fills_up_and_goes_on(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 24 << 20;
+    a.at_once(
+        || a.note("sent", send_all(s, 1, TOTAL, 100_000)),
+        || {
+            let child = a.child("reader", || a.note("received", receive(s, 1, TOTAL, 100_000)));
+            for _ in 0..5 {
+                process::kill(child, libc::SIGSTOP);
+                wait::poll(&[], 10);
+                process::kill(child, libc::SIGCONT);
+                wait::poll(&[], 1);
+            }
+            a.note("child", wait_for(child));
+        },
+    );
+    question_and_answer(a, s, "afterwards");
+}
+
+fn a_stopped_reader_gets_everything_after(a: &Actor) {
+    let s = a.stream();
+    let reader = a.told_by_server(|| {
+        let child = a.child("reader", || a.note("received", receive_to_end(s, 2)));
+        process::kill(child, libc::SIGSTOP);
+        socket::close(s);
+        child as u64
+    });
+    a.client(|| {
+        a.note("sent", send_all(s, 2, 100_000, 50_000));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.server(|| {
+        process::kill(reader as i32, libc::SIGCONT);
+        a.note("child", wait_for(reader as i32));
+    });
+}
+
+fn both_sides_fork_at_once(a: &Actor) {
+    let s = a.stream();
+    let (send_seed, receive_seed) = if a.is_client() { (1, 2) } else { (2, 1) };
+    let child = a.child("child", || {
+        a.note("sent", send_all(s, send_seed, 500_000, 9000));
+        a.note("received", receive(s, receive_seed, 500_000, 9000));
+    });
+    a.note("child", wait_for(child));
+    a.meet();
+    question_and_answer(a, s, "afterwards");
+}

@@ -79,7 +79,7 @@ fn poll_shows_data_and_room(a: &Actor) {
         a.note("received", receive_text(s, 1));
         a.note_mask("after reading", s, POLLOUT);
     });
-    let full = a.from_client(|| {
+    let full = a.told_by_client(|| {
         a.note_mask("before filling", s, POLLOUT);
         fill(s)
     });
@@ -359,7 +359,7 @@ fn poll_is_woken_by_a_pipe_among_streams(a: &Actor) {
 
 fn poll_for_room_is_woken_when_the_peer_reads(a: &Actor) {
     let s = a.stream();
-    let full = a.from_server(|| fill(s));
+    let full = a.told_by_server(|| fill(s));
     wake(
         a,
         || {
@@ -628,7 +628,7 @@ fn epoll_edge_is_armed_again_by_mod(a: &Actor) {
 fn epoll_edge_of_room_comes_after_a_full_stream(a: &Actor) {
     let s = a.stream();
     let mut set = -1;
-    let full = a.from_server(|| {
+    let full = a.told_by_server(|| {
         set = watched(s, EPOLLOUT | EPOLLET);
         a.note("room at first", epoll_wait(set, 4, 5000).said());
         a.note("once", epoll_wait(set, 4, 0).said());
@@ -1023,7 +1023,7 @@ fn epoll_limits_the_events_but_forgets_none(a: &Actor) {
 
 fn a_non_blocking_connect_ends_in_room(a: &Actor) {
     let place = a.listen();
-    let s = a.from_client(|| {
+    let s = a.told_by_client(|| {
         let s = a.tcp_socket();
         socket::set_nonblocking(s, true);
         a.note_mask("before connect", s, POLLOUT | POLLHUP);

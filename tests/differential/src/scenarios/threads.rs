@@ -1,3 +1,575 @@
-//! To come.
+//! Several threads and several streams: in one process, between two, and all at once.
+
 use super::{scenarios, Scenario, V4};
-pub const ALL: &[Scenario] = scenarios![V4;];
+use crate::actor::{listener, Actor};
+use crate::calls::socket::Address;
+use crate::calls::{io, process, socket, wait, Fd, Got};
+use crate::pattern::{self, receive, receive_text, send_all, Checker};
+use std::sync::mpsc::channel;
+
+pub const ALL: &[Scenario] = scenarios![V4;
+    one_thread_reads_while_another_writes,
+    threads_of_one_process_play_ping_pong,
+    one_process_talks_to_itself_in_bulk,
+    one_thread_of_one_process_writes_then_reads,
+    two_hundred_streams_through_one_epoll_server,
+    each_thread_has_its_own_stream,
+    threads_that_write_to_one_stream_keep_their_messages_whole,
+    threads_that_read_from_one_stream_get_every_byte_once,
+    threads_that_share_an_epoll_set_serve_every_stream,
+    shutdown_by_another_thread_ends_a_blocked_read,
+    shutdown_by_another_thread_ends_a_blocked_write,
+    shutdown_by_another_thread_ends_a_blocked_accept,
+    a_thread_that_ends_leaves_the_streams,
+    streams_handed_from_thread_to_thread_stay_in_order,
+    many_short_connections_are_all_served,
+    connections_opened_at_once_are_all_served,
+    a_peer_that_answers_late_wakes_the_right_thread,
+    writers_blocked_on_several_streams_all_go_on,
+];
+
+fn one_thread_reads_while_another_writes(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 8 << 20;
+    let (send_seed, receive_seed) = if a.is_client() { (1, 2) } else { (2, 1) };
+    std::thread::scope(|scope| {
+        a.thread(scope, "writer", || a.note("sent", send_all(s, send_seed, TOTAL, 65_536)));
+        a.thread(scope, "reader", || a.note("received", receive(s, receive_seed, TOTAL, 65_536)));
+    });
+    a.meet();
+}
+
+/// A stream with both ends in this process.
+fn own_stream(a: &Actor) -> (Fd, Fd) {
+    let (place, port) = listener(a.family);
+    let near = a.tcp_socket();
+    socket::connect(near, &Address::as_seen_by_client(a.family, port)).value("connect");
+    let far = socket::accept(place).fd("accept");
+    socket::close(place);
+    std::thread::scope(|scope| {
+        a.thread(scope, "warm-up", || a.warm_as_server(far));
+        a.warm_as_client(near);
+    });
+    (near, far)
+}
+
+fn threads_of_one_process_play_ping_pong(a: &Actor) {
+    a.server(|| {
+        let (near, far) = own_stream(a);
+        std::thread::scope(|scope| {
+            a.thread(scope, "pong", || {
+                let mut room = [0; 5];
+                for _ in 0..2000 {
+                    io::recv(far, &mut room, libc::MSG_WAITALL).value("recv");
+                    io::send(far, &room, 0).value("send");
+                }
+            });
+            let mut good = 0;
+            for round in 0..2000u64 {
+                let ping = pattern::bytes(round, 0, 5);
+                let mut room = [0; 5];
+                io::send(near, &ping, 0).value("send");
+                io::recv(near, &mut room, libc::MSG_WAITALL).value("recv");
+                good += u32::from(room[..] == ping);
+            }
+            a.note("good rounds", good);
+        });
+    });
+}
+
+fn one_process_talks_to_itself_in_bulk(a: &Actor) {
+    a.server(|| {
+        let (near, far) = own_stream(a);
+        std::thread::scope(|scope| {
+            a.thread(scope, "writer", || {
+                a.note("sent", send_all(near, 1, 4 << 20, 100_000));
+                a.note("shutdown", socket::shutdown(near, libc::SHUT_WR));
+            });
+            a.note("received", pattern::receive_to_end(far, 1));
+        });
+    });
+}
+
+fn one_thread_of_one_process_writes_then_reads(a: &Actor) {
+    a.server(|| {
+        let (near, far) = own_stream(a);
+        for round in 0..50u64 {
+            assert_eq!(send_all(near, round, 1000, 1000), "1000 bytes sent");
+            assert_eq!(receive(far, round, 1000, 1000), "1000 bytes right");
+        }
+        a.note("close", socket::close(near));
+        a.note("the end", receive_text(far, 1));
+    });
+}
+
+fn two_hundred_streams_through_one_epoll_server(a: &Actor) {
+    let place = a.listen();
+    const STREAMS: usize = 200;
+    let total = |stream: usize| 3000 + (stream * 7919) % 20_000;
+    a.at_once(
+        || {
+            let streams: Vec<Fd> = (0..STREAMS).map(|_| a.connect(&place)).collect();
+            for &s in &streams {
+                socket::set_nonblocking(s, true);
+            }
+            a.note("echoes", echo_through(&streams, &total));
+            streams.into_iter().for_each(|s| assert_eq!(socket::close(s), Got::Value(0)));
+        },
+        || {
+            socket::set_nonblocking(place.fd, true);
+            a.note("echoed", serve_echo(place.fd, STREAMS));
+        },
+    );
+}
+
+/// Writes each stream's own sequence in pieces and checks what comes back.
+fn echo_through(streams: &[Fd], total: &dyn Fn(usize) -> usize) -> String {
+    let set = wait::epoll_create();
+    let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET;
+    let mut sent = vec![0; streams.len()];
+    let mut checkers: Vec<Checker> = (0..streams.len() as u64).map(Checker::new).collect();
+    for (index, &s) in streams.iter().enumerate() {
+        wait::epoll_add(set, s, events, index as u64).value("ADD");
+    }
+    let mut room = vec![0; 16_384];
+    let mut left = streams.len();
+    while left > 0 {
+        let ready = wait::epoll_wait(set, 64, 15_000);
+        if ready.events.is_empty() {
+            return format!("no event for long, {left} streams left");
+        }
+        for (_, data) in ready.events {
+            let index = data as usize;
+            let (s, all) = (streams[index], total(index));
+            let before = checkers[index].count() as usize;
+            while let Some(n @ 1..) = io::recv(s, &mut room, 0).count() {
+                checkers[index].take(&room[..n]);
+            }
+            while sent[index] < all {
+                let piece = pattern::bytes(index as u64, sent[index] as u64, 777);
+                let piece = &piece[..piece.len().min(all - sent[index])];
+                match io::send(s, piece, 0).count() {
+                    Some(n) => sent[index] += n,
+                    None => break,
+                }
+            }
+            left -= usize::from(before < all && checkers[index].count() as usize == all);
+        }
+    }
+    let right = |(index, checker): (usize, &Checker)| {
+        checker.verdict() == format!("{} bytes right", total(index))
+    };
+    format!("{} right", checkers.iter().enumerate().filter(|&each| right(each)).count())
+}
+
+/// An edge-triggered echo server that ends when it has seen this many clients go.
+fn serve_echo(listener: Fd, clients: usize) -> String {
+    let set = wait::epoll_create();
+    wait::epoll_add(set, listener, libc::EPOLLIN, u64::MAX).value("ADD");
+    let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+    let mut waiting: Vec<(Fd, Vec<u8>)> = Vec::new();
+    let mut gone = 0;
+    let mut room = vec![0; 10_000];
+    while gone < clients {
+        for (_, data) in wait::epoll_wait(set, 32, 15_000).events {
+            if data == u64::MAX {
+                while let Some(fd) = socket::accept4(listener, libc::SOCK_NONBLOCK).count() {
+                    wait::epoll_add(set, fd as Fd, events, waiting.len() as u64).value("ADD");
+                    waiting.push((fd as Fd, Vec::new()));
+                }
+                continue;
+            }
+            let (s, pending) = &mut waiting[data as usize];
+            loop {
+                while !pending.is_empty() {
+                    match io::send(*s, pending, libc::MSG_NOSIGNAL).count() {
+                        Some(n) => drop(pending.drain(..n)),
+                        None => break,
+                    }
+                }
+                if !pending.is_empty() {
+                    break;
+                }
+                match io::recv(*s, &mut room, 0) {
+                    Got::Value(0) => {
+                        socket::close(*s);
+                        gone += 1;
+                        break;
+                    }
+                    got => match got.count() {
+                        Some(n) => pending.extend_from_slice(&room[..n]),
+                        None => break,
+                    },
+                }
+            }
+        }
+    }
+    format!("{gone} clients")
+}
+
+fn each_thread_has_its_own_stream(a: &Actor) {
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..12).map(|_| a.pair(&place)).collect();
+    a.meet();
+    std::thread::scope(|scope| {
+        for (index, &s) in streams.iter().enumerate() {
+            let seed = index as u64;
+            a.thread(scope, &format!("{index}"), move || {
+                for round in 0..20 {
+                    if a.is_client() {
+                        assert_eq!(send_all(s, seed + round, 9000, 1000), "9000 bytes sent");
+                    }
+                    assert_eq!(receive(s, seed + round, 9000, 4000), "9000 bytes right");
+                    if !a.is_client() {
+                        assert_eq!(send_all(s, seed + round, 9000, 2000), "9000 bytes sent");
+                    }
+                }
+                a.note("rounds", 20);
+            });
+        }
+    });
+    a.meet();
+}
+
+fn threads_that_write_to_one_stream_keep_their_messages_whole(a: &Actor) {
+    let s = a.stream();
+    const THREADS: usize = 4;
+    const MESSAGES: usize = 300;
+    const LENGTH: usize = 64;
+    a.at_once(
+        || {
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    a.thread(scope, &format!("{thread}"), move || {
+                        for message in 0..MESSAGES {
+                            let mut bytes = vec![thread as u8; LENGTH];
+                            bytes[1..5].copy_from_slice(&(message as u32).to_le_bytes());
+                            assert_eq!(io::send(s, &bytes, 0), Got::Value(LENGTH as i64));
+                        }
+                    });
+                }
+            });
+        },
+        || {
+            let mut next = [0u32; THREADS];
+            let mut whole = 0;
+            let mut room = [0; LENGTH];
+            for _ in 0..THREADS * MESSAGES {
+                io::recv(s, &mut room, libc::MSG_WAITALL).value("recv");
+                let thread = room[0] as usize % THREADS;
+                let number = u32::from_le_bytes([room[1], room[2], room[3], room[4]]);
+                let uniform = room[5..].iter().all(|&byte| byte == room[0]);
+                whole += u32::from(uniform && number == next[thread]);
+                next[thread] += 1;
+            }
+            a.note("whole and in each thread's order", whole);
+        },
+    );
+}
+
+fn threads_that_read_from_one_stream_get_every_byte_once(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 400_000;
+    a.at_once(
+        || {
+            let mut seen = 0;
+            for number in 0..TOTAL as u32 / 4 {
+                seen += io::send(s, &number.to_le_bytes(), 0).value("send");
+            }
+            a.note("sent", seen);
+            socket::shutdown(s, libc::SHUT_WR);
+        },
+        || {
+            let (tell, told) = channel();
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let tell = tell.clone();
+                    a.thread(scope, &format!("{thread}"), move || {
+                        let (mut count, mut sum) = (0u64, 0u64);
+                        let mut room = [0; 1000];
+                        while let Some(n @ 1..) = io::recv(s, &mut room, 0).count() {
+                            count += n as u64;
+                            sum += room[..n].iter().map(|&byte| u64::from(byte)).sum::<u64>();
+                        }
+                        tell.send((count, sum)).expect("the main thread listens");
+                    });
+                }
+            });
+            drop(tell);
+            let (count, sum) = told.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            a.note("bytes and their sum", format!("{count} {sum}"));
+        },
+    );
+}
+
+fn threads_that_share_an_epoll_set_serve_every_stream(a: &Actor) {
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..16).map(|_| a.pair(&place)).collect();
+    a.meet();
+    const ROUNDS: usize = 25;
+    a.at_once(
+        || {
+            for round in 0..ROUNDS as u64 {
+                for &s in &streams {
+                    io::send(s, &round.to_le_bytes(), 0).value("send");
+                }
+                for &s in &streams {
+                    let mut room = [0; 8];
+                    io::recv(s, &mut room, libc::MSG_WAITALL).value("recv");
+                    assert_eq!(u64::from_le_bytes(room), round);
+                }
+            }
+            a.note("rounds", ROUNDS);
+            for &s in &streams {
+                socket::shutdown(s, libc::SHUT_WR);
+            }
+        },
+        || {
+            let set = wait::epoll_create();
+            let done = wait::eventfd(0);
+            wait::epoll_add(set, done, libc::EPOLLIN, u64::MAX).value("ADD");
+            let shot = libc::EPOLLIN | libc::EPOLLONESHOT;
+            for &s in &streams {
+                wait::epoll_add(set, s, shot, s as u64).value("ADD");
+            }
+            let served = std::sync::atomic::AtomicUsize::new(0);
+            let ended = std::sync::atomic::AtomicUsize::new(0);
+            let relaxed = std::sync::atomic::Ordering::Relaxed;
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    a.thread(scope, &format!("{thread}"), || loop {
+                        let events = wait::epoll_wait(set, 1, 15_000).events;
+                        let Some(&(_, data)) = events.first() else { return };
+                        if data == u64::MAX {
+                            return;
+                        }
+                        let mut room = [0; 8];
+                        match io::recv(data as Fd, &mut room, libc::MSG_WAITALL) {
+                            Got::Value(8) => {
+                                io::send(data as Fd, &room, 0).value("send");
+                                served.fetch_add(1, relaxed);
+                                wait::epoll_mod(set, data as Fd, shot, data).value("MOD");
+                            }
+                            _ => {
+                                if ended.fetch_add(1, relaxed) + 1 == streams.len() {
+                                    io::write(done, &1u64.to_ne_bytes()).value("write");
+                                }
+                            }
+                        }
+                    });
+                }
+            });
+            a.note("served", served.load(relaxed));
+            a.note("ended", ended.load(relaxed));
+        },
+    );
+}
+
+/// Runs a blocking call in a thread, and the interruption once the thread sleeps in it.
+fn interrupt(a: &Actor, call: impl FnOnce() + Send, interruption: impl FnOnce()) {
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        a.thread(scope, "blocked", move || {
+            tell.send(process::thread_id()).expect("the other thread listens");
+            call();
+        });
+        a.until_asleep(process::pid(), told.recv().expect("a thread id"));
+        interruption();
+    });
+}
+
+fn shutdown_by_another_thread_ends_a_blocked_read(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        interrupt(
+            a,
+            || a.note("recv", receive_text(s, 8)),
+            || a.note("shutdown", socket::shutdown(s, libc::SHUT_RD)),
+        );
+    });
+    a.client(|| a.note("send still works", io::send(s, b"x", libc::MSG_NOSIGNAL)));
+}
+
+fn shutdown_by_another_thread_ends_a_blocked_write(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        interrupt(
+            a,
+            || {
+                let block = vec![0; 64 << 20];
+                let first = io::send(s, &block, libc::MSG_NOSIGNAL);
+                let short = first.count().is_some_and(|n| n < block.len());
+                a.note("cut short", short || first.is(libc::EPIPE));
+                a.note("then", io::send(s, b"x", libc::MSG_NOSIGNAL));
+            },
+            || a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)),
+        );
+    });
+}
+
+fn shutdown_by_another_thread_ends_a_blocked_accept(a: &Actor) {
+    let place = a.listen();
+    a.server(|| {
+        interrupt(
+            a,
+            || a.note("accept", socket::accept(place.fd)),
+            || a.note("shutdown", socket::shutdown(place.fd, libc::SHUT_RDWR)),
+        );
+    });
+}
+
+fn a_thread_that_ends_leaves_the_streams(a: &Actor) {
+    let place = a.listen();
+    let mut s = -1;
+    std::thread::scope(|scope| {
+        s = a.thread(scope, "opener", || a.pair(&place)).join().expect("the thread ended well");
+    });
+    a.meet();
+    for round in 0..5u64 {
+        a.at_once(
+            || {
+                std::thread::scope(|scope| {
+                    a.thread(scope, "writer", || {
+                        assert_eq!(send_all(s, round, 7000, 700), "7000 bytes sent");
+                    });
+                });
+            },
+            || a.note("received", receive(s, round, 7000, 900)),
+        );
+    }
+}
+
+fn streams_handed_from_thread_to_thread_stay_in_order(a: &Actor) {
+    let s = a.stream();
+    const PIECES: u64 = 40;
+    a.at_once(
+        || {
+            for piece in 0..PIECES {
+                let bytes = pattern::bytes(3, piece * 2500, 2500);
+                std::thread::scope(|scope| {
+                    scope.spawn(|| pattern::write_all(s, &bytes).expect("written"));
+                });
+            }
+        },
+        || {
+            let mut checker = Checker::new(3);
+            for _ in 0..PIECES {
+                let mut room = vec![0; 2500];
+                std::thread::scope(|scope| {
+                    scope.spawn(|| io::recv(s, &mut room, libc::MSG_WAITALL).value("recv"));
+                });
+                checker.take(&room);
+            }
+            a.note("received", checker.verdict());
+        },
+    );
+}
+
+fn many_short_connections_are_all_served(a: &Actor) {
+    let place = a.listen();
+    const CLIENTS: usize = 300;
+    a.at_once(
+        || {
+            let mut good = 0;
+            for _ in 0..CLIENTS {
+                let s = a.connect(&place);
+                io::send(s, b"question", 0).value("send");
+                good += usize::from(receive_text(s, 10) == "answer, then 0");
+                socket::close(s);
+            }
+            a.note("answers", good);
+        },
+        || {
+            let mut good = 0;
+            for _ in 0..CLIENTS {
+                let s = socket::accept(place.fd).fd("accept");
+                good += usize::from(receive_text(s, 8) == "question");
+                io::send(s, b"answer", 0).value("send");
+                socket::close(s);
+            }
+            a.note("questions", good);
+        },
+    );
+}
+
+fn connections_opened_at_once_are_all_served(a: &Actor) {
+    let place = a.listen();
+    const CLIENTS: usize = 24;
+    a.at_once(
+        || {
+            std::thread::scope(|scope| {
+                for client in 0..CLIENTS {
+                    a.thread(scope, &format!("{client}"), || {
+                        let s = a.connect(&place);
+                        a.warm_as_client(s);
+                        io::send(s, b"question", 0).value("send");
+                        a.note("answer", receive_text(s, 6));
+                        socket::close(s);
+                    });
+                }
+            });
+        },
+        || {
+            std::thread::scope(|scope| {
+                for _ in 0..CLIENTS {
+                    let s = socket::accept(place.fd).fd("accept");
+                    a.thread(scope, "server", move || {
+                        a.warm_as_server(s);
+                        assert_eq!(receive_text(s, 8), "question");
+                        io::send(s, b"answer", 0).value("send");
+                        assert_eq!(receive_text(s, 1), ", then 0");
+                        socket::close(s);
+                    });
+                }
+            });
+        },
+    );
+}
+
+fn a_peer_that_answers_late_wakes_the_right_thread(a: &Actor) {
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..6).map(|_| a.pair(&place)).collect();
+    a.meet();
+    a.at_once(
+        || {
+            // Answers come in the opposite order of the questions.
+            for (index, &s) in streams.iter().enumerate().rev() {
+                wait::poll(&[], 5);
+                io::send(s, &[index as u8], 0).value("send");
+            }
+        },
+        || {
+            std::thread::scope(|scope| {
+                for (index, &s) in streams.iter().enumerate() {
+                    a.thread(scope, &format!("{index}"), move || {
+                        let mut room = [0; 1];
+                        let got = io::recv(s, &mut room, 0);
+                        a.note("woken", format!("{got} {}", room[0]));
+                    });
+                }
+            });
+        },
+    );
+}
+
+fn writers_blocked_on_several_streams_all_go_on(a: &Actor) {
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..4).map(|_| a.pair(&place)).collect();
+    const TOTAL: usize = 12 << 20;
+    a.at_once(
+        || {
+            std::thread::scope(|scope| {
+                for (index, &s) in streams.iter().enumerate() {
+                    a.thread(scope, &format!("{index}"), move || {
+                        a.note("sent", send_all(s, index as u64, TOTAL, 1 << 20));
+                    });
+                }
+            });
+        },
+        || {
+            for (index, &s) in streams.iter().enumerate() {
+                a.note("received", receive(s, index as u64, TOTAL, 200_000));
+            }
+        },
+    );
+}
