@@ -131,6 +131,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                 }
             }
         }
+        let offset = recv.offset;
         match (recv.reader.on(), &mut recv.consumer) {
             (ReaderOn::Ring, Some(consumer)) => {
                 halves.arrived = Some(consumer.head() + consumer.available()? as u64);
@@ -138,7 +139,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             // The ring's bytes count once TCP has arrived up to the crossing, and not before: until
             // then a program that is told of them finds nothing.
             (ReaderOn::Crossing { up_at }, Some(consumer)) => {
-                let by_tcp = recv.offset + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
+                let by_tcp = offset + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
                 let all = consumer.direction().tail();
                 halves.arrived = Some(if by_tcp < up_at { by_tcp } else { all });
             }
