@@ -44,6 +44,12 @@ impl Receiver {
         self.ring.head()
     }
 
+    /// Bytes that can be taken, as far as is known.
+    #[inline]
+    pub fn known(&mut self) -> Result<usize, Failure> {
+        Ok(self.ring.available()?)
+    }
+
     pub fn words(&self) -> SlotWords {
         incoming(self.link, self.slot)
     }

@@ -31,9 +31,8 @@ impl Sender {
         Sender { ring, link, slot }
     }
 
-    /// The ring itself, for what only a ring can: a segment's start, a read(2) straight into it,
-    /// the bytes that must be sent again. Who publishes through it calls
-    /// [`wake_receiver`](Self::wake_receiver).
+    /// The ring itself, for what only a ring can: a segment's start, a read(2) straight into it.
+    /// What is staged there is shown by [`publish`](Self::publish).
     #[inline(always)]
     pub fn ring(&mut self) -> &mut Producer {
         &mut self.ring
@@ -60,6 +59,13 @@ impl Sender {
     pub fn has_room(&mut self) -> Result<bool, Failure> {
         let enough = self.ring.capacity() / 4;
         Ok(self.ring.free_at_least(enough)? >= enough)
+    }
+
+    /// Shows the receiver everything staged.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.ring.publish();
+        self.wake_receiver();
     }
 
     /// Wakes the peer's reader after something was published for it.
@@ -113,8 +119,7 @@ impl crate::Sender for Sender {
             }
         }
         if total > 0 {
-            self.ring.publish();
-            self.wake_receiver();
+            self.publish();
         } else if full {
             return if self.receiver_left()? { Err(Failure::Left) } else { Ok(Sent::Full) };
         }
