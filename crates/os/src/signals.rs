@@ -22,3 +22,10 @@ pub fn some_handler_interrupts() -> bool {
         asked.is_ok() && action.handler > SIG_IGN && action.flags & libc::SA_RESTART as u64 == 0
     })
 }
+
+/// SIGPIPE to the calling thread, as the kernel sends it for a write to a closed stream.
+pub fn raise_sigpipe() {
+    let (process, thread) = (crate::raw::getpid(), crate::raw::gettid());
+    // SAFETY: no pointers.
+    let _ = unsafe { sys!(libc::SYS_tgkill, process, thread, libc::SIGPIPE) };
+}

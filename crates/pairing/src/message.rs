@@ -10,6 +10,8 @@
 //! | Accept | answer to Offer | id, slot | its end |
 //! | Decline | answer to Offer | id | |
 //! | Stopped | reader that left a ring | slot | |
+//! | FinHeld | writer that was shut down with bytes unread in the ring | slot | |
+//! | Drained | reader, when it has taken them | slot | |
 //! | Released | who is done with a slot | slot | |
 //!
 //! A descriptor travels only to a process whose service thread has just spoken or holds a live
@@ -34,6 +36,8 @@ pub enum Kind {
     Stopped = 7,
     Released = 8,
     Greet = 9,
+    FinHeld = 10,
+    Drained = 11,
 }
 
 /// One message, whatever its kind; fields that a kind does not use are zero.
@@ -77,6 +81,8 @@ impl Message {
             7 => Kind::Stopped,
             8 => Kind::Released,
             9 => Kind::Greet,
+            10 => Kind::FinHeld,
+            11 => Kind::Drained,
             _ => return None,
         };
         let id = u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32;

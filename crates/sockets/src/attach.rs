@@ -294,11 +294,7 @@ pub fn flush(index: u32, socket: &'static Socket) {
         // Nobody reads after a close: the kernel is asked only when the program sends again, so
         // that its answer reaches the program.
         match observed.and_then(|_| if closed { Ok(true) } else { resend(socket, &mut send) }) {
-            Ok(true) => {
-                if core::mem::take(&mut send.fin_pending) {
-                    handles::shut_writing(socket.fd.load(Relaxed));
-                }
-            }
+            Ok(true) => fin_if_due(socket, &mut send),
             Ok(false) => {
                 if let Some(service) = service::running() {
                     service.await_space(index, socket);
@@ -312,6 +308,74 @@ pub fn flush(index: u32, socket: &'static Socket) {
         break_stream(index, socket);
     }
     wake_own(index, socket);
+}
+
+/// The FIN that a shutdown asked for, once nothing of the stream is left on the ring.
+fn fin_if_due(socket: &Socket, send: &mut SendSide) {
+    if send.fin_pending && send.writer.on() == WriterOn::Tcp {
+        send.fin_pending = false;
+        handles::shut_writing(socket.fd.load(Relaxed));
+    }
+}
+
+/// shutdown(SHUT_WR) with bytes unread in the ring: the FIN is held back until the reader has
+/// taken them, because a reader that leaves meanwhile gets them by TCP, where nothing may come
+/// before them. False if there is no reason to hold it.
+pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
+    let (Some(link), WriterOn::Ring) = (socket.link(), send.writer.on()) else { return Ok(false) };
+    let slot = socket.slot.load(Relaxed);
+    let seen = shunt_stream::Words::end(&outgoing(link, slot)) == End::Seen.encode();
+    let unread = send.producer.as_mut().map_or(Ok(0), Producer::unread)?;
+    let hold = seen && unread > 0 && link.is_alive() && !tcp::peer_has_ended(socket.fd.load(Relaxed));
+    if hold {
+        send.fin_pending = true;
+        tell(link, Kind::FinHeld, slot);
+    }
+    Ok(hold)
+}
+
+/// The writer holds its FIN.
+pub fn fin_is_held(socket: &'static Socket) {
+    let mut recv = socket.recv.lock();
+    if socket.mode() == Mode::Attached {
+        recv.fin_held = true;
+        report_drained(socket, &mut recv);
+    }
+}
+
+/// Tells a writer that holds its FIN when the ring is empty.
+pub fn report_drained(socket: &Socket, recv: &mut RecvSide) {
+    if !recv.fin_held {
+        return;
+    }
+    let empty = match &mut recv.consumer {
+        Some(consumer) => consumer.available_fresh().is_ok_and(|bytes| bytes == 0),
+        None => true,
+    };
+    if let (true, Some(link)) = (empty, socket.link()) {
+        recv.fin_held = false;
+        tell(link, Kind::Drained, socket.slot.load(Relaxed));
+    }
+}
+
+/// The reader has taken everything: the stream goes down to TCP, and the FIN out.
+pub fn send_held_fin(index: u32, socket: &'static Socket) {
+    let done = {
+        let mut send = socket.send.lock();
+        if socket.mode() != Mode::Attached || !send.fin_pending {
+            return;
+        }
+        observe_writer(socket, &mut send).and_then(|_| go_down(socket, &mut send)).and_then(|_| {
+            let sent = resend(socket, &mut send)?;
+            fin_if_due(socket, &mut send);
+            Ok(sent)
+        })
+    };
+    match done {
+        Ok(true) => wake_own(index, socket),
+        Ok(false) => flush(index, socket),
+        Err(Broken) => break_stream(index, socket),
+    }
 }
 
 /// Takes the stream back to TCP for good: somebody whom we cannot follow is about to use it.
@@ -446,6 +510,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         if unsent {
             unsent = !resend(socket, &mut send)?;
         }
+        fin_if_due(socket, &mut send);
         if let Some(entry) = socket.entry() {
             entry.set_reason(Reason::PeerDied);
         }

@@ -56,6 +56,10 @@ pub struct RecvSide {
     /// Stream offset of the next byte the program gets.
     pub offset: u64,
     pub offset_known: bool,
+    /// The writer holds its FIN until the ring is drained, so that this end can still leave.
+    pub fin_held: bool,
+    /// Calls that found nothing and have not ended yet: a close lets them finish.
+    pub waiting: u32,
     /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
     pub ring_only: u64,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
@@ -65,6 +69,8 @@ pub struct RecvSide {
 /// The sending half while attached.
 pub struct SendSide {
     pub writer: Writer,
+    /// As in [`RecvSide`].
+    pub waiting: u32,
     pub producer: Option<Producer>,
     /// Bytes that earlier segments of this direction carried on the ring alone.
     pub ring_only: u64,
@@ -113,8 +119,6 @@ pub struct Socket {
     pub companion_stirred: AtomicBool,
     /// shutdown(SHUT_RD) was called.
     pub shut_reading: AtomicBool,
-    /// Threads inside a wait of an attached receive or send.
-    pub inside: AtomicU32,
     /// The program has closed it; the last thread inside finishes the close.
     pub closing: AtomicBool,
     /// Its epoll registrations are the kernel's still.
@@ -255,6 +259,8 @@ impl RecvSide {
             consumer: None,
             offset: 0,
             offset_known: false,
+            fin_held: false,
+            waiting: 0,
             ring_only: 0,
             reset_pending: false,
         }
@@ -270,6 +276,7 @@ impl SendSide {
     const fn new() -> SendSide {
         SendSide {
             writer: Writer::new(),
+            waiting: 0,
             producer: None,
             ring_only: 0,
             up_at: 0,
@@ -300,7 +307,6 @@ impl Socket {
             listener: AtomicI32::new(-1),
             companion_stirred: AtomicBool::new(false),
             shut_reading: AtomicBool::new(false),
-            inside: AtomicU32::new(0),
             closing: AtomicBool::new(false),
             unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_os::{handles, set_errno, sys};
-use shunt_ring::{Direction, FUTEX};
+use shunt_ring::{Consumer, Direction, FUTEX};
 use shunt_stats::Carrier;
 use shunt_stream::{End, ReaderOn};
 
@@ -39,20 +39,43 @@ enum Attempt {
 }
 
 const PEEK: i32 = libc::MSG_PEEK;
+/// Copies longer than this are published in pieces, so that both sides copy at the same time.
+pub const PIECE: usize = 32 * 1024;
 
 /// Receives as `recvmsg` does on a connected TCP socket.
+#[inline]
 pub fn receive(
     index: u32,
     socket: &'static Socket,
     request: Request<'_>,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
+    let mut waiting = false;
+    let outcome = receive_waiting(index, socket, request, genuine, &mut waiting);
+    if waiting {
+        let mut recv = socket.recv.lock();
+        recv.waiting = recv.waiting.saturating_sub(1);
+    }
+    if socket.closing.load(Relaxed) {
+        crate::calls::descriptor::finish_closing(index);
+    }
+    outcome
+}
+
+#[inline]
+fn receive_waiting(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    genuine: impl FnOnce() -> isize,
+    waiting: &mut bool,
+) -> Outcome {
     if request.flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         return Outcome::PassThrough;
     }
     let wanted: usize = request.vector.iter().map(|part| part.iov_len).sum();
     if wanted == 0 {
-        return nothing(index, socket, request, genuine);
+        return nothing(index, socket, request, genuine, waiting);
     }
     let bad = |part: &iovec| part.iov_len > 0 && is_no_address(part.iov_base);
     if request.flags & libc::MSG_TRUNC == 0 && request.vector.iter().any(bad) {
@@ -60,7 +83,6 @@ pub fn receive(
     }
     let mut got = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO);
-    let mut inside = None;
     loop {
         let watch = Watch::new(socket);
         let attempt = {
@@ -69,6 +91,15 @@ pub fn receive(
                 Attempt::Gone
             } else {
                 let tried = attempt(socket, &mut recv, request, got);
+                if matches!(tried, Ok(Attempt::Empty)) {
+                    if !*waiting && !may_not_wait(socket, request) {
+                        *waiting = true;
+                        recv.waiting += 1;
+                    }
+                } else if *waiting {
+                    *waiting = false;
+                    recv.waiting -= 1;
+                }
                 match tried {
                     Ok(Attempt::Empty) if socket.shut_reading.load(Relaxed) => Attempt::Got(0),
                     Ok(attempt) => attempt,
@@ -99,9 +130,6 @@ pub fn receive(
             Attempt::Gone if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Gone => return gone(socket),
             Attempt::Empty => {
-                if !may_not_wait(socket, request) {
-                    inside.get_or_insert_with(|| blocking::Inside::enter(index, socket));
-                }
                 if let Some(number) = wait(socket, &watch, request, &mut patience) {
                     return if got > 0 {
                         Outcome::Handled(got as isize)
@@ -120,11 +148,12 @@ fn nothing(
     socket: &'static Socket,
     request: Request<'_>,
     genuine: impl FnOnce() -> isize,
+    waiting: &mut bool,
 ) -> Outcome {
     let mut byte = 0u8;
     let one = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
     let flags = request.flags & !libc::MSG_TRUNC | PEEK;
-    match receive(index, socket, Request { fd: request.fd, vector: &one, flags }, genuine) {
+    match receive_waiting(index, socket, Request { fd: request.fd, vector: &one, flags }, genuine, waiting) {
         Outcome::Handled(_) => Outcome::Handled(0),
         other => other,
     }
@@ -188,6 +217,7 @@ fn attempt(
                         continue;
                     }
                 }
+                attach::report_drained(socket, recv);
                 if !blocking::companion_ended(socket) {
                     return Ok(Attempt::Empty);
                 }
@@ -247,7 +277,7 @@ fn from_ring(
             match (peek, discard) {
                 (true, false) => consumer.peek(total, base, length)?,
                 (true, true) => consumer.available()?.saturating_sub(total).min(length),
-                (false, false) => consumer.read(base, length)?,
+                (false, false) => read_in_pieces(consumer, base, length)?,
                 (false, true) => {
                     let count = consumer.available()?.min(length);
                     consumer.skip(count);
@@ -271,6 +301,25 @@ fn from_ring(
         }
         if let Some(entry) = socket.entry() {
             entry.received(Carrier::Shm, total as u64);
+        }
+    }
+    Ok(total)
+}
+
+/// A long read gives room back piece by piece, so that the writer goes on meanwhile.
+unsafe fn read_in_pieces(
+    consumer: &mut Consumer,
+    base: *mut u8,
+    length: usize,
+) -> Result<usize, Broken> {
+    let mut total = 0;
+    while total < length {
+        let piece = (length - total).min(PIECE);
+        // SAFETY: within the caller's buffer.
+        let count = unsafe { consumer.read(base.add(total), piece)? };
+        total += count;
+        if count < piece {
+            break;
         }
     }
     Ok(total)

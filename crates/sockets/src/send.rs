@@ -11,7 +11,7 @@ use shunt_stream::WriterOn;
 use crate::attach::{self, break_stream, go_down, observe_writer, resend, try_go_up, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{Mode, SendSide, Socket};
-use crate::receive::{is_no_address, parts};
+use crate::receive::{is_no_address, parts, PIECE};
 use crate::search::{self, Way};
 use crate::service::{self, Request as Ask};
 use crate::wait::blocking::{self, Woken};
@@ -31,6 +31,8 @@ enum Attempt {
     Full,
     /// The kernel's error for bytes that it got late.
     Error(i32),
+    /// The program has shut this direction; the kernel is not told yet.
+    Shut,
     /// The genuine call is to be made; `native_send` is counted.
     Native,
     Gone,
@@ -60,10 +62,30 @@ pub fn send(
     if request.vector.iter().any(|part| part.iov_len > 0 && is_no_address(part.iov_base)) {
         return Outcome::Failed(libc::EFAULT);
     }
+    let mut waiting = false;
+    let outcome = send_waiting(index, socket, request, wanted, genuine, &mut waiting);
+    if waiting {
+        let mut side = socket.send.lock();
+        side.waiting = side.waiting.saturating_sub(1);
+    }
+    if socket.closing.load(Relaxed) {
+        crate::calls::descriptor::finish_closing(index);
+    }
+    outcome
+}
+
+#[inline]
+fn send_waiting(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    wanted: usize,
+    genuine: impl FnOnce() -> isize,
+    waiting: &mut bool,
+) -> Outcome {
     let mut sent = 0usize;
     let mut genuine = Some(genuine);
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO);
-    let mut inside = None;
     loop {
         let watch = Watch::new(socket);
         let attempt = {
@@ -72,6 +94,13 @@ pub fn send(
                 Attempt::Gone
             } else {
                 match attempt(socket, &mut side, request.vector, sent) {
+                    Ok(Attempt::Full) => {
+                        if !*waiting {
+                            *waiting = true;
+                            side.waiting += 1;
+                        }
+                        Attempt::Full
+                    }
                     Ok(attempt) => attempt,
                     Err(Broken) => {
                         drop(side);
@@ -92,10 +121,15 @@ pub fn send(
             Attempt::Error(_) | Attempt::Gone if sent > 0 => {
                 return Outcome::Handled(sent as isize);
             }
+            Attempt::Shut => {
+                if request.flags & libc::MSG_NOSIGNAL == 0 {
+                    shunt_os::signals::raise_sigpipe();
+                }
+                return Outcome::Failed(libc::EPIPE);
+            }
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
-                inside.get_or_insert_with(|| blocking::Inside::enter(index, socket));
                 socket.fulls.fetch_add(1, Relaxed);
                 if let Some(number) = wait(index, socket, &watch, request, &mut patience) {
                     return if sent > 0 {
@@ -159,6 +193,9 @@ fn attempt(
     vector: &[iovec],
     already: usize,
 ) -> Result<Attempt, Broken> {
+    if side.fin_pending {
+        return Ok(Attempt::Shut);
+    }
     match observe_writer(socket, side)? {
         WriterOn::Ring => {}
         WriterOn::Resend { .. } => {
@@ -183,25 +220,43 @@ fn attempt(
         return Err(Broken);
     };
     let mut total = 0;
-    for (base, length) in parts(vector, already) {
-        // SAFETY: the program's own buffer.
-        let count = unsafe { producer.stage_copy(base, length)? };
-        total += count;
-        if count < length {
-            break;
+    let mut staged = 0;
+    'parts: for (base, length) in parts(vector, already) {
+        let mut done = 0;
+        while done < length {
+            let piece = (length - done).min(PIECE);
+            // SAFETY: the program's own buffer.
+            let count = unsafe { producer.stage_copy(base.add(done), piece)? };
+            done += count;
+            staged += count;
+            if staged >= PIECE {
+                publish(socket, link, producer);
+                total += core::mem::take(&mut staged);
+            }
+            if count < piece {
+                break 'parts;
+            }
         }
+    }
+    if staged > 0 {
+        publish(socket, link, producer);
+        total += staged;
     }
     if total == 0 {
         return Ok(Attempt::Full);
     }
-    publish(socket, link, producer, total);
+    count_sent(socket, total);
     Ok(Attempt::Took(total))
 }
 
 #[inline]
-fn publish(socket: &Socket, link: &shunt_link::Link, producer: &mut Producer, total: usize) {
+fn publish(socket: &Socket, link: &shunt_link::Link, producer: &mut Producer) {
     producer.publish();
     attach::wake_reader(link, socket.slot.load(Relaxed), producer);
+}
+
+#[inline]
+fn count_sent(socket: &Socket, total: usize) {
     if let Some(entry) = socket.entry() {
         entry.sent(Carrier::Shm, total as u64);
     }
@@ -276,7 +331,8 @@ pub fn send_from(
     if total == 0 {
         return None;
     }
-    publish(socket, link, producer, total);
+    publish(socket, link, producer);
+    count_sent(socket, total);
     Some(Ok(total))
 }
 
@@ -310,7 +366,17 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
         if socket.mode() != Mode::Attached {
             return Outcome::PassThrough;
         }
+        if side.fin_pending {
+            return Outcome::Handled(0);
+        }
         side.shut = true;
+        let held = how == libc::SHUT_WR
+            && observe_writer(socket, &mut side)
+                .and_then(|_| attach::hold_fin(socket, &mut side))
+                .unwrap_or(false);
+        if held {
+            return Outcome::Handled(0);
+        }
         let down = observe_writer(socket, &mut side)
             .and_then(|_| go_down(socket, &mut side))
             .and_then(|_| resend(socket, &mut side));

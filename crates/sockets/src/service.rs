@@ -622,6 +622,16 @@ impl Work {
                     attach::flush(index, pool::get(index));
                 }
             }
+            Kind::FinHeld => {
+                if let Some(index) = link.stream(message.slot) {
+                    attach::fin_is_held(pool::get(index));
+                }
+            }
+            Kind::Drained => {
+                if let Some(index) = link.stream(message.slot) {
+                    attach::send_held_fin(index, pool::get(index));
+                }
+            }
             Kind::Released => free_if_last(link, message.slot),
             Kind::Offer => self.consider(link, message, received),
             Kind::Accept => return self.accepted(link, message, received),

@@ -124,6 +124,7 @@ pub fn run(setting: &Setting, library: &Path) -> Record {
     if finished {
         check_path(setting, &directory.0, &mut record);
     }
+    record.notes.retain(|note| note.what != WARM_UP);
     record
 }
 
@@ -140,7 +141,6 @@ fn check_path(setting: &Setting, directory: &Path, record: &mut Record) {
         .then_some("a stream with one accelerated side was counted as upgraded"),
         _ => None,
     };
-    record.notes.retain(|note| note.what != WARM_UP);
     if let (Some(wrong), None) = (wrong, &record.trouble) {
         record.trouble = Some(format!("{wrong}\n    {}", fast_path::reasons(&report)));
     }

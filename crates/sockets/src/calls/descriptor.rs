@@ -73,19 +73,18 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
     // Who asked for TCP may have given the descriptor to a process that we do not see.
     let alone = inherit::is_sole_holder(socket) && !socket.pinned.load(Relaxed);
     search::stop_waiting(socket);
-    if socket.inside.load(SeqCst) > 0 && socket.mode() == Mode::Attached {
-        // A call that began before goes on, as in the kernel, on a descriptor of ours.
-        if let Ok(kept) = handles::duplicate(fd) {
-            socket.fd.store(kept, SeqCst);
-            socket.closing.store(true, SeqCst);
-            if socket.inside.load(SeqCst) == 0 {
-                finish_closing(index);
+    if socket.mode() == Mode::Attached {
+        // A call that began before goes on, as in the kernel, on a descriptor of ours. The first
+        // thread that comes out finds `closing`.
+        let recv = socket.recv.lock();
+        let send = socket.send.lock();
+        if recv.waiting + send.waiting > 0 {
+            if let Ok(kept) = handles::duplicate(fd) {
+                socket.fd.store(kept, SeqCst);
+                socket.closing.store(true, SeqCst);
+                return None;
             }
-            return None;
         }
-    }
-    if socket.mode() == Mode::Inherited {
-        socket.slot.store(shunt_link::VACANT, Relaxed);
     }
     Some(farewell(index, socket, alone))
 }
@@ -93,8 +92,12 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
 /// The last call inside a closed socket is over.
 pub fn finish_closing(index: u32) {
     let socket = pool::get(index);
-    if !socket.closing.swap(false, SeqCst) {
-        return;
+    {
+        let recv = socket.recv.lock();
+        let send = socket.send.lock();
+        if recv.waiting + send.waiting > 0 || !socket.closing.swap(false, SeqCst) {
+            return;
+        }
     }
     let fd = socket.fd.load(Relaxed);
     let alone = inherit::is_sole_holder(socket) && !socket.pinned.load(Relaxed);

@@ -20,28 +20,6 @@ pub enum Woken {
     Interrupted,
 }
 
-/// A thread's call has had to wait: a close by another thread lets it finish.
-pub struct Inside {
-    index: u32,
-    socket: &'static Socket,
-}
-
-impl Inside {
-    pub fn enter(index: u32, socket: &'static Socket) -> Inside {
-        socket.inside.fetch_add(1, SeqCst);
-        Inside { index, socket }
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        let last = self.socket.inside.fetch_sub(1, SeqCst) == 1;
-        if last && self.socket.closing.load(SeqCst) {
-            crate::calls::descriptor::finish_closing(self.index);
-        }
-    }
-}
-
 /// What one call knows of its own waiting: when it began, and how long it may take.
 pub struct Patience {
     option: i32,
@@ -51,7 +29,9 @@ pub struct Patience {
 }
 
 /// Calls of `changed` between two looks at the clock.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 256;
+/// So many of them without a pause in between.
+const LOOKS_EAGER: u32 = 224;
 
 impl Patience {
     /// `option`: SO_RCVTIMEO or SO_SNDTIMEO, asked for only if the call sleeps.
@@ -68,9 +48,9 @@ impl Patience {
         if limit == 0 || self.spun {
             return changed();
         }
-        let began = clock::now_ns();
-        if spin_until(began, limit, changed) {
-            policy.observe(clock::now_ns() - began, false);
+        if spin_until(self.began, limit, changed) {
+            // A spin that was enough was short; its exact length is not worth a look at the clock.
+            policy.observe(0, false);
             return true;
         }
         self.spun = true;
@@ -116,11 +96,14 @@ impl Patience {
 /// whoever else wants it in between: on one core that is the peer.
 pub fn spin_until(began: u64, limit: u64, changed: impl Fn() -> bool) -> bool {
     loop {
-        for _ in 0..LOOKS {
+        for look in 0..LOOKS {
             if changed() {
                 return true;
             }
-            core::hint::spin_loop();
+            // The pause takes longer than a cache line does: not before the answer may be late.
+            if look >= LOOKS_EAGER {
+                core::hint::spin_loop();
+            }
         }
         raw::sched_yield();
         if changed() {

@@ -118,6 +118,9 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                         if let Some(consumer) = &mut recv.consumer {
                             halves.readable = consumer.available_fresh()? > 0;
                         }
+                        if !halves.readable {
+                            attach::report_drained(socket, &mut recv);
+                        }
                     }
                     ReaderOn::Crossing { .. } => {
                         halves.read_kernel = true;
@@ -152,9 +155,10 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     }
     match observe_writer(socket, &mut send)? {
         WriterOn::Ring => {
+            let send = &mut *send;
             if let Some(producer) = &mut send.producer {
                 let enough = producer.capacity() / 4;
-                halves.writable = producer.free_at_least(enough)? >= enough;
+                halves.writable = send.shut || producer.free_at_least(enough)? >= enough;
             }
         }
         WriterOn::Tcp => halves.write_kernel = true,

@@ -543,6 +543,7 @@ fn a_killed_reader_resets_the_writer(a: &Actor) {
         io::send(s, b"unread", 0);
     });
     a.client(|| {
+        a.until_readable(s, 6);
         let child = owner_child(a, s, || socket::pipe_wait_for_ever(socket::pipe().0));
         process::kill(child, libc::SIGKILL);
         a.note("child", process::wait_for(child));

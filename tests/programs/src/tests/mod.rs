@@ -1,0 +1,41 @@
+//! The tests by kind of program.
+
+mod databases;
+mod languages;
+mod measuring;
+mod web;
+
+use crate::stage::Stage;
+use crate::Outcome;
+
+pub type Test = (&'static str, fn(&Stage) -> Outcome);
+
+macro_rules! tests {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        &[$((stringify!($name), $module::$name as fn(&Stage) -> Outcome)),*]
+    };
+}
+
+pub const ALL: &[Test] = tests![
+    databases::redis_keeps_its_content,
+    databases::redis_serves_its_benchmark,
+    databases::redis_saves_in_the_background_under_load,
+    databases::memcached_keeps_its_content,
+    databases::postgresql_answers_as_over_its_unix_socket,
+    databases::postgresql_serves_its_benchmark,
+    web::nginx_serves_files_from_two_workers,
+    web::curl_downloads_64_megabytes,
+    web::nginx_proxies_to_another,
+    web::nginx_reloads_under_load,
+    web::haproxy_balances_before_nginx,
+    measuring::iperf3_carries_both_ways,
+    measuring::sockperf_plays_ping_pong,
+    measuring::netpipe_finds_every_byte_intact,
+    measuring::socat_forks_for_each_client,
+    languages::python_asyncio_echoes,
+    languages::python_threads_echo,
+    languages::python_forks_echo,
+    languages::python_serves_files_to_curl,
+    languages::node_serves_http,
+    languages::java_selects_over_many_channels,
+];
