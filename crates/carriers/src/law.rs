@@ -9,7 +9,7 @@
 
 use shunt_stream::{Reader, ReaderOn, StopOutcome, Writer, WriterOn};
 
-use crate::conformance::subject::{slot_pair, worsen, End, Subject, TcpSubject};
+use crate::conformance::subject::{slot_pair, worsen, End, Subject, TcpSubject, RING_BYTES};
 use crate::conformance::{byte, fill, watched};
 use crate::faulty::{Dice, Faults, Faulty};
 use crate::parts::up_to;
@@ -216,7 +216,7 @@ impl ReaderEnd {
 /// One direction of a stream, both ends, over a faulty socket and a faulty slot.
 fn ends(dice: &mut Dice) -> (WriterEnd, ReaderEnd, Box<dyn std::any::Any>) {
     let (near_tcp, far_tcp) = TcpSubject::pair();
-    let (near_ring, far_ring) = slot_pair();
+    let (near_ring, far_ring) = slot_pair(RING_BYTES);
     let words = (near_ring.sender.words(), far_ring.receiver.words());
     let breaking = Faults::HARMLESS.breaking_at(1 + dice.below(BREAK_MAX));
     let End { sender: tcp_out, ground: near, .. } = worsen(near_tcp, Faults::HARMLESS);

@@ -55,6 +55,8 @@ macro_rules! conformance {
 
 conformance! { tcp: TcpSubject }
 conformance! { shm: ShmSubject }
+// So large that copies are shown in pieces.
+conformance! { large_shm: ShmSubject<{ 128 * 1024 }> }
 conformance! { faulty_tcp: FaultySubject<TcpSubject> }
 conformance! { faulty_shm: FaultySubject<ShmSubject> }
 

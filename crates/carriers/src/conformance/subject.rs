@@ -79,11 +79,11 @@ impl Subject for TcpSubject {
     }
 }
 
-pub(crate) struct ShmSubject;
+pub(crate) struct ShmSubject<const BYTES: u32 = RING_BYTES>;
 
 /// The two ends of a link, which live for ever as links do. Each has mapped the memory by itself.
-pub(crate) fn linked() -> (&'static Link, &'static Link) {
-    let (ours, fd) = Memory::create(2, RING_BYTES).expect("memory");
+pub(crate) fn linked(ring_bytes: u32) -> (&'static Link, &'static Link) {
+    let (ours, fd) = Memory::create(2, ring_bytes).expect("memory");
     let theirs = Memory::open(fd).expect("the same memory");
     handles::close(fd);
     let bells = (handles::eventfd().expect("a bell"), handles::eventfd().expect("a bell"));
@@ -93,8 +93,8 @@ pub(crate) fn linked() -> (&'static Link, &'static Link) {
 }
 
 /// The ends of a slot before any direction has gone up.
-pub(crate) fn slot_pair() -> (End<Shm>, End<Shm>) {
-    let (master, guest) = linked();
+pub(crate) fn slot_pair(ring_bytes: u32) -> (End<Shm>, End<Shm>) {
+    let (master, guest) = linked(ring_bytes);
     let end = |link: &'static Link| End {
         // SAFETY: nobody unmaps the memory, and nobody else attaches to it.
         sender: unsafe { shm::Sender::attach(link, SLOT) },
@@ -121,11 +121,11 @@ fn words(link: &'static Link, writer: Side) -> &'static Direction {
     unsafe { link.memory.direction(SLOT, writer).as_ref() }
 }
 
-impl Subject for ShmSubject {
+impl<const BYTES: u32> Subject for ShmSubject<BYTES> {
     type Carrier = Shm;
 
     fn pair() -> (End<Shm>, End<Shm>) {
-        let (mut near, mut far) = slot_pair();
+        let (mut near, mut far) = slot_pair(BYTES);
         up(&mut near.sender, &mut far.receiver, 0);
         // Far along, and not at the start of the ring.
         up(&mut far.sender, &mut near.receiver, (1 << 40) + 4711);
@@ -136,10 +136,10 @@ impl Subject for ShmSubject {
     fn sever(far: End<Shm>) {
         let link = *far.ground.downcast::<&'static Link>().expect("a link");
         let own = words(link, link.side);
-        own.set_tail(own.tail() + 2 * u64::from(RING_BYTES));
+        own.set_tail(own.tail() + 2 * u64::from(BYTES));
         // More than was written, even when the ring has been filled up.
         let other = words(link, link.side.other());
-        other.set_head(other.tail() + 2 * u64::from(RING_BYTES));
+        other.set_head(other.tail() + 2 * u64::from(BYTES));
     }
 }
 

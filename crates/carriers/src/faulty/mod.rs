@@ -195,7 +195,7 @@ mod tests {
     use crate::conformance::{receive, send};
 
     fn trace(seed: u64) -> Vec<String> {
-        let (near, far) = ShmSubject::pair();
+        let (near, far) = <ShmSubject>::pair();
         let faults = Faults::HARMLESS.breaking_at(9000);
         let mut sender = Faulty::new(near.sender, faults, seed);
         let mut receiver = Faulty::new(far.receiver, faults, seed + 1);

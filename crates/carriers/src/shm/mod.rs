@@ -43,6 +43,9 @@ impl Carrier for Shm {
     type Receiver = Receiver;
 }
 
+/// Copies longer than this are shown in pieces, so that both sides copy at the same time.
+const PIECE: usize = 32 * 1024;
+
 /// Wakes the peer in the ways that it asked for.
 #[cold]
 fn wake(link: &Link, slot: u32, bits: u32, word: &AtomicU32) {

@@ -6,7 +6,7 @@ use shunt_link::Link;
 use shunt_ring::{Consumer, FUTEX};
 use shunt_stream::{End, Words};
 
-use super::{incoming, wake, SlotWords};
+use super::{incoming, wake, SlotWords, PIECE};
 use crate::carrier::Half;
 use crate::{Failure, How, Part, Received, Wait};
 
@@ -148,7 +148,7 @@ impl Receiver {
         let ring = &mut self.ring;
         let count = match (how.peek, how.discard) {
             // SAFETY: the caller's promise.
-            (false, false) => unsafe { ring.read(part.base, part.len) }?,
+            (false, false) => unsafe { read_in_pieces(ring, part) }?,
             // SAFETY: the caller's promise.
             (true, false) => unsafe { ring.peek(already, part.base, part.len) }?,
             (false, true) => {
@@ -163,4 +163,23 @@ impl Receiver {
         };
         Ok(count)
     }
+}
+
+/// A long read gives room back piece by piece, so that the writer goes on meanwhile.
+///
+/// # Safety
+/// As for `try_receive`.
+#[inline]
+unsafe fn read_in_pieces(ring: &mut Consumer, part: Part) -> Result<usize, Failure> {
+    let mut total = 0;
+    while total < part.len {
+        let piece = (part.len - total).min(PIECE);
+        // SAFETY: within the caller's part.
+        let count = unsafe { ring.read(part.base.wrapping_add(total), piece) }?;
+        total += count;
+        if count < piece {
+            break;
+        }
+    }
+    Ok(total)
 }

@@ -6,7 +6,7 @@ use shunt_link::Link;
 use shunt_ring::{Producer, FUTEX};
 use shunt_stream::{End, Words};
 
-use super::{outgoing, wake, SlotWords};
+use super::{outgoing, wake, SlotWords, PIECE};
 use crate::carrier::Half;
 use crate::{Failure, Part, Sent, Shut, Wait};
 
@@ -104,23 +104,34 @@ impl Half for Sender {
 }
 
 impl crate::Sender for Sender {
-    /// All parts are one publication.
+    /// All parts are one publication, long ones apart.
     #[inline]
     unsafe fn try_send(&mut self, parts: impl Iterator<Item = Part>) -> Result<Sent, Failure> {
-        let mut total = 0;
+        let (mut total, mut staged) = (0, 0);
         let mut full = false;
-        for part in parts {
-            // SAFETY: the caller's promise, and the program's memory is not the link's.
-            let count = unsafe { self.ring.stage_copy(part.base, part.len) }?;
-            total += count;
-            full = count < part.len;
-            if full {
-                break;
+        'parts: for part in parts {
+            let mut done = 0;
+            while done < part.len {
+                let piece = (part.len - done).min(PIECE);
+                // SAFETY: the caller's promise, and the program's memory is not the link's.
+                let count = unsafe { self.ring.stage_copy(part.base.wrapping_add(done), piece) }?;
+                done += count;
+                staged += count;
+                if staged >= PIECE {
+                    self.publish();
+                    total += core::mem::take(&mut staged);
+                }
+                full = count < piece;
+                if full {
+                    break 'parts;
+                }
             }
         }
-        if total > 0 {
+        if staged > 0 {
             self.publish();
-        } else if full {
+        }
+        total += staged;
+        if total == 0 && full {
             return if self.receiver_left()? { Err(Failure::Left) } else { Ok(Sent::Full) };
         }
         Ok(Sent::Took(total))

@@ -28,7 +28,7 @@ fn got(count: usize) -> Result<Received, Failure> {
 
 #[test]
 fn a_full_ring_that_its_receiver_left_is_not_merely_full() {
-    let (mut near, mut far) = slot_pair();
+    let (mut near, mut far) = slot_pair(RING_BYTES);
     up(&mut near.sender, &mut far.receiver, 0);
     assert_eq!(send(&mut near.sender, &[1; RING]), Ok(Sent::Took(RING)));
     assert_eq!(send(&mut near.sender, &[1]), Ok(Sent::Full));
@@ -41,7 +41,7 @@ fn a_full_ring_that_its_receiver_left_is_not_merely_full() {
 
 #[test]
 fn a_segment_that_nobody_noticed_is_shut_later() {
-    let (mut near, far) = slot_pair();
+    let (mut near, far) = slot_pair(RING_BYTES);
     Reader::new().agree(&far.receiver.words()).expect("honest peers");
     assert!(Writer::new().go_up(&near.sender.words(), 0));
     assert_eq!(near.sender.try_shut(), Ok(Shut::Later));
@@ -54,7 +54,7 @@ fn a_segment_that_nobody_noticed_is_shut_later() {
 #[test]
 fn an_end_beyond_the_last_byte_is_a_lie() {
     for lie in [Word::Down(5).encode(), 1 << 3] {
-        let (mut near, mut far) = slot_pair();
+        let (mut near, mut far) = slot_pair(RING_BYTES);
         up(&mut near.sender, &mut far.receiver, 0);
         far.receiver.words().end_cas(Word::Seen.encode(), lie).expect("nobody else changes it");
         assert_eq!(receive(&mut far.receiver, &mut [0], How::TAKE), Err(Failure::Corrupt));
@@ -64,7 +64,7 @@ fn an_end_beyond_the_last_byte_is_a_lie() {
 /// The last bytes and the end are published between a look into the ring and one at the word.
 #[test]
 fn an_end_seen_before_the_last_bytes_is_no_end_yet() {
-    let (mut near, mut far) = ShmSubject::pair();
+    let (mut near, mut far) = <ShmSubject>::pair();
     assert_eq!(send(&mut near.sender, &[1; 5]), Ok(Sent::Took(5)));
     assert_eq!(near.sender.try_shut(), Ok(Shut::Done));
     assert_eq!(far.receiver.ended(), Ok(false));
@@ -74,7 +74,7 @@ fn an_end_seen_before_the_last_bytes_is_no_end_yet() {
 
 #[test]
 fn a_waiting_set_is_marked_and_its_bell_rung_once() {
-    let (mut near, mut far) = ShmSubject::pair();
+    let (mut near, mut far) = <ShmSubject>::pair();
     let link = link_of(&far);
     let map = link.own_ready();
     map.announce_sleep();
@@ -92,7 +92,7 @@ fn a_waiting_set_is_marked_and_its_bell_rung_once() {
 
 #[test]
 fn a_sender_is_woken_for_a_quarter_of_the_ring_and_not_for_less() {
-    let (mut near, mut far) = ShmSubject::pair();
+    let (mut near, mut far) = <ShmSubject>::pair();
     assert_eq!(send(&mut near.sender, &[1; RING]), Ok(Sent::Took(RING)));
     near.sender.ring().want_space(FUTEX);
     assert_eq!(receive(&mut far.receiver, &mut [0; RING / 4 - 1], How::TAKE), got(RING / 4 - 1));
