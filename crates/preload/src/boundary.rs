@@ -28,6 +28,12 @@ pub fn boundary(ours: impl FnOnce() -> Outcome, genuine: impl FnOnce() -> isize)
     }
 }
 
+/// Before a call that takes or gives up a descriptor's number.
+#[inline(always)]
+pub fn numbers_settled() {
+    shunt_os::handles::await_windows();
+}
+
 /// Makes the genuine call and takes a note of its result.
 #[inline(always)]
 pub fn noted(result: i32, note: impl FnOnce(i32)) -> i32 {

@@ -2,9 +2,6 @@
 
 extern "C" fn start() {
     shunt_sockets::process::start();
-    if shunt_sockets::process::enabled() {
-        shunt_sockets::inherit::adopt_inherited();
-    }
 }
 
 #[used]

@@ -114,7 +114,17 @@ impl ReadyMap {
     /// Announces that a thread will sleep on the bell unless [`any`](Self::any) says no.
     #[inline]
     pub fn announce_sleep(&self) {
-        self.sleeping.fetch_add(1, Relaxed);
+        // A ring that nobody answered was for an earlier sleep: its event may have been taken by a
+        // look that was not a sleeper's, and must not silence the next mark.
+        let mut now = self.sleeping.load(Relaxed);
+        while let Err(changed) = self.sleeping.compare_exchange_weak(
+            now,
+            (now & !RUNG).wrapping_add(1),
+            Relaxed,
+            Relaxed,
+        ) {
+            now = changed;
+        }
         // SYNC sleeping -> ReadyMap::take_sleeper: the sleeper sees the mark in `any`, or the marker
         // sees the sleeper.
         fence(Point::SleeperAnnounce);
@@ -136,6 +146,15 @@ impl ReadyMap {
         }
         // SYNC sleeping -> ReadyMap::take_sleeper: a marker that still saw `RUNG` and did not ring
         // has its mark seen by the drain that follows.
+        fence(Point::SleeperRetract);
+    }
+
+    /// A thread that is no sleeper took the bell's event: the next mark rings again. It drains after
+    /// this.
+    #[inline]
+    pub fn clear_rung(&self) {
+        self.sleeping.fetch_and(!RUNG, Relaxed);
+        // SYNC sleeping -> ReadyMap::take_sleeper: as in `retract_sleep`.
         fence(Point::SleeperRetract);
     }
 

@@ -10,7 +10,7 @@ use shunt_os::{handles, park, tcp};
 use shunt_pairing::message::{Kind, Message};
 use shunt_ring::{Consumer, Corrupt, Producer, FUTEX, WAIT_SET};
 use shunt_stats::{Carrier, Reason};
-use shunt_stream::{End, ReaderDied, StopOutcome, Violation, WriterOn};
+use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Violation, WriterOn};
 
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
@@ -50,6 +50,9 @@ pub fn incoming(link: &Link, slot: u32) -> SlotWords {
 pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bool {
     let socket = pool::get(index);
     {
+        // A fork between the look at the holders and the new mode would leave the child with a
+        // stream that it takes for plain.
+        let _no_fork = inherit::no_fork();
         let mut recv = socket.recv.lock();
         let mut send = socket.send.lock();
         let fits = socket.mode() == Mode::Plain
@@ -158,19 +161,29 @@ fn wake(link: &Link, slot: u32, bits: u32, word: &AtomicU32) {
 pub fn wake_own(index: u32, socket: &'static Socket) {
     if let Some(link) = socket.link() {
         let slot = socket.slot.load(Relaxed);
-        for writer in [link.side, link.side.other()] {
-            // SAFETY: mapped while the stream stands in the slot, and only atomics are touched.
-            let direction = unsafe { link.memory.direction(slot, writer).as_ref() };
-            let ours = if writer == link.side {
-                &direction.wake.space_wanted
-            } else {
-                &direction.wake.data_wanted
-            };
-            ours.fetch_and(!FUTEX, SeqCst);
-            park::wake_all(ours);
-        }
+        wake_futexes(link, slot);
         wait::epoll::stir(index, socket);
         link.wake_own();
+    }
+}
+
+/// Wakes the threads of this process that sleep on the stream's own words.
+fn wake_futexes(link: &Link, slot: u32) {
+    // A stream that is being taken out has no slot any more.
+    if slot >= link.memory.slots() {
+        return;
+    }
+    for writer in [link.side, link.side.other()] {
+        // SAFETY: link memory stays mapped, and only atomics are touched.
+        let direction = unsafe { link.memory.direction(slot, writer).as_ref() };
+        let ours = if writer == link.side {
+            &direction.wake.space_wanted
+        } else {
+            &direction.wake.data_wanted
+        };
+        if ours.fetch_and(!FUTEX, SeqCst) & FUTEX != 0 {
+            park::wake_all(ours);
+        }
     }
 }
 
@@ -197,6 +210,24 @@ pub fn observe_writer(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, 
     if now != WriterOn::Ring {
         left_ring(send, tail);
         note_tx_on_tcp(socket);
+    }
+    Ok(now)
+}
+
+/// Where the next byte comes from; the consumer starts where a crossing has led.
+pub fn observe_reader(socket: &Socket, recv: &mut RecvSide) -> Result<ReaderOn, Broken> {
+    let Some(link) = socket.link() else { return Err(Broken) };
+    let (before, offset) = (recv.reader.on(), recv.offset);
+    let now = recv.reader.observe(&incoming(link, socket.slot.load(Relaxed)), offset)?;
+    restart_consumer(recv);
+    if now != before {
+        if let Some(entry) = socket.entry() {
+            let ring = now == ReaderOn::Ring;
+            if ring {
+                entry.upgraded();
+            }
+            entry.set_carrier_rx(if ring { Carrier::Shm } else { Carrier::Tcp });
+        }
     }
     Ok(now)
 }
@@ -335,12 +366,17 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
 }
 
 /// The writer holds its FIN.
-pub fn fin_is_held(socket: &'static Socket) {
-    let mut recv = socket.recv.lock();
-    if socket.mode() == Mode::Attached {
+pub fn fin_is_held(index: u32, socket: &'static Socket) {
+    {
+        let mut recv = socket.recv.lock();
+        if socket.mode() != Mode::Attached {
+            return;
+        }
         recv.fin_held = true;
+        recv.peer_shut = true;
         report_drained(socket, &mut recv);
     }
+    wake_own(index, socket);
 }
 
 /// Tells a writer that holds its FIN when the ring is empty.
@@ -394,6 +430,7 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
         Mode::Attached => {}
         _ => return,
     }
+    let mut asked = None;
     let done = (|| -> Result<bool, Broken> {
         let mut recv = socket.recv.lock();
         let mut send = socket.send.lock();
@@ -403,7 +440,9 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
         let was_up = on_ring(&recv, &send);
         go_down(socket, &mut send)?;
         let sent = resend(socket, &mut send)?;
-        stop_reading(socket, &mut recv)?;
+        if stop_reading(socket, &mut recv)? == StopOutcome::Asked {
+            asked = socket.link().map(|link| (link, socket.slot.load(Relaxed)));
+        }
         if let (true, Some(entry)) = (was_up, socket.entry()) {
             entry.reverted();
             entry.set_reason(reason);
@@ -411,6 +450,15 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
         }
         Ok(sent)
     })();
+    if let (Some((link, slot)), true) = (asked, done.is_ok()) {
+        await_answer(link, slot);
+    }
+    let done = if matches!(reason, Reason::Exec | Reason::PassedDescriptor) {
+        // This process, or its threads, may be gone soon: the rest must be out before.
+        done.and_then(|sent| if sent { Ok(true) } else { resend_all(socket) })
+    } else {
+        done
+    };
     match done {
         Ok(true) => {}
         Ok(false) => {
@@ -422,8 +470,37 @@ pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
     }
 }
 
+/// Sends everything again before it returns; the kernel's buffer takes a ring's worth at once
+/// unless the peer does not read at all.
+fn resend_all(socket: &Socket) -> Result<bool, Broken> {
+    for _ in 0..5000 {
+        if resend(socket, &mut socket.send.lock())? {
+            return Ok(true);
+        }
+        shunt_os::raw::nanosleep(1_000_000);
+    }
+    Ok(false)
+}
+
+/// After a stop that asked the writer for bytes: waits a little for them to be on TCP. Whoever
+/// holds the descriptor next then finds them there at once, and they outlive the writer.
+fn await_answer(link: &Link, slot: u32) {
+    let words = incoming(link, slot);
+    for round in 0..400 {
+        let end = End::decode(shunt_stream::Words::end(&words));
+        if !link.is_alive() || !matches!(end, Ok(End::Stop(_) | End::Recalled(_))) {
+            return;
+        }
+        if round < 50 {
+            shunt_os::raw::sched_yield();
+        } else {
+            shunt_os::raw::nanosleep(50_000);
+        }
+    }
+}
+
 fn on_ring(recv: &RecvSide, send: &SendSide) -> bool {
-    send.writer.on() != WriterOn::Tcp || recv.reader.on() != shunt_stream::ReaderOn::Tcp
+    send.writer.on() != WriterOn::Tcp || recv.reader.on() != ReaderOn::Tcp
 }
 
 fn stop_reading(socket: &Socket, recv: &mut RecvSide) -> Result<StopOutcome, Broken> {
@@ -532,7 +609,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
 /// After the reader came to the ring: the consumer starts where the stream is.
 pub fn restart_consumer(recv: &mut RecvSide) {
     let offset = recv.offset;
-    if recv.reader.on() == shunt_stream::ReaderOn::Ring {
+    if recv.reader.on() == ReaderOn::Ring {
         if let Some(consumer) = &mut recv.consumer {
             if consumer.head() != offset {
                 consumer.start_at(offset);
@@ -580,18 +657,22 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
                     wake_writer(link, slot, consumer);
                 }
                 tell(link, Kind::Stopped, slot);
+                if !alone {
+                    await_answer(link, slot);
+                }
             }
         }
     }
     socket.set_mode(Mode::Free);
+    socket.link.store(null_mut(), SeqCst);
     if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
-        let slot = socket.slot.swap(VACANT, Relaxed);
+        let slot = socket.slot.swap(VACANT, SeqCst);
+        wake_futexes(link, slot);
         link.set_stream(slot, VACANT);
         if !orphaned {
             service::released(link, slot);
         }
     }
-    socket.link.store(null_mut(), Relaxed);
     recv.consumer = None;
     send.producer = None;
     farewell

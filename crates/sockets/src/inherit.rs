@@ -105,6 +105,11 @@ pub fn has_strange_options(fd: i32) -> bool {
         || tcp.iter().any(|name| set(libc::IPPROTO_TCP, *name))
 }
 
+/// While held, no thread of this process forks.
+pub fn no_fork() -> impl Drop {
+    FORKING.lock()
+}
+
 /// Around a fork: every open stream gets one more holder, which is the child.
 pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
     if process::in_vfork_child() {
@@ -155,6 +160,7 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
 
 /// In the child: one thread, and whatever the parent's other threads held is open.
 fn after_fork() {
+    handles::forget_windows();
     // SAFETY: a forked child has one thread.
     unsafe {
         FORKING.force_open();
@@ -164,6 +170,8 @@ fn after_fork() {
         wait::poll::after_fork();
         service::after_fork();
     }
+    // The bell rings the parent; a child that has streams of its own makes another.
+    let bell = CALL_BELL.swap(-1, Relaxed);
     pool::each(|_, socket| {
         // SAFETY: as above.
         unsafe {
@@ -178,6 +186,8 @@ fn after_fork() {
         socket.forget_entry();
         search::stop_waiting(socket);
         if socket.mode() == Mode::Attached {
+            socket.owner.store(process::pid(), Relaxed);
+            socket.owner_bell.store(bell, Relaxed);
             socket.set_mode(Mode::Inherited);
         } else if socket.stage.load(Relaxed) != stage::YOUNG {
             // The parent's search is not ours; the child may search when it is alone.
@@ -196,7 +206,7 @@ pub fn touch(index: u32) {
         return;
     }
     let errno = shunt_os::errno();
-    if let (Some(member), bell) = (member(socket), CALL_BELL.load(Relaxed)) {
+    if let (Some(member), bell) = (member(socket), socket.owner_bell.load(Relaxed)) {
         // A parent that closed the stream took it back before; one that died left that to the
         // peer, which does it when the link closes.
         if member.holders.load(Acquire) > 1 && member.state.load(Acquire) != ON_TCP {
@@ -205,10 +215,10 @@ pub fn touch(index: u32) {
                 handles::ring(bell);
             }
         }
-        let parent = raw::getppid();
+        let owner = socket.owner.load(Relaxed);
         while member.state.load(Acquire) & ON_TCP == 0 && member.holders.load(Acquire) > 1 {
             let state = member.state.load(Acquire);
-            if state & ON_TCP != 0 || raw::getppid() != parent {
+            if state & ON_TCP != 0 || !raw::exists(owner) {
                 break;
             }
             // The wait is for the parent's service thread; its death is noticed by the timeout.
@@ -247,7 +257,7 @@ pub fn announce_on_tcp(socket: &Socket) {
 /// Before exec: streams that the new program will hold go back to TCP. Those that exec closes
 /// need nothing: the link closes with them.
 pub fn before_exec() {
-    if !process::enabled() {
+    if !process::enabled() || !pool::any() {
         return;
     }
     let vfork = process::in_vfork_child();
@@ -280,10 +290,3 @@ pub fn before_passing(fd: i32) {
     }
 }
 
-/// Marks the descriptors that this program was started with: sockets among the first few are
-/// looked at now, since a program may use them with read and write only.
-pub fn adopt_inherited() {
-    for fd in 0..3 {
-        crate::calls::descriptor::classify(fd);
-    }
-}

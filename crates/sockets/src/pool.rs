@@ -7,7 +7,6 @@
 // UNSAFETY: chunks of the pool are mapped once and never unmapped.
 #![allow(unsafe_code)]
 
-use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicU8};
 use core::sync::atomic::Ordering::*;
@@ -58,6 +57,8 @@ pub struct RecvSide {
     pub offset_known: bool,
     /// The writer holds its FIN until the ring is drained, so that this end can still leave.
     pub fin_held: bool,
+    /// The writer was shut down: the end of the stream follows the ring's last byte.
+    pub peer_shut: bool,
     /// Calls that found nothing and have not ended yet: a close lets them finish.
     pub waiting: u32,
     /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
@@ -126,6 +127,9 @@ pub struct Socket {
     /// How often a send found no room.
     pub fulls: AtomicU32,
     pub slot: AtomicU32,
+    /// While inherited: the process whose stream it is, and the bell of its service thread.
+    pub owner: AtomicI32,
+    pub owner_bell: AtomicI32,
     /// Its number in the family of forked processes, 0 if it never was open at a fork.
     pub family: AtomicU32,
     pub link: AtomicPtr<Link>,
@@ -134,7 +138,8 @@ pub struct Socket {
     pub memberships: Lock<Vec<Membership>>,
     pub aliases: Lock<Vec<i32>>,
     pub tuple: Lock<Option<Tuple>>,
-    entry: UnsafeCell<Option<StreamEntry>>,
+    /// Its counters' index plus one, 0 before it carries data.
+    entry: AtomicU32,
     pub recv_policy: shunt_readiness::policy::Policy,
     pub send_policy: shunt_readiness::policy::Policy,
 }
@@ -143,9 +148,6 @@ const CHUNK: usize = 256;
 const CHUNKS: usize = 4096;
 
 static POOL: [AtomicPtr<Socket>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; CHUNKS];
-
-// SAFETY: everything is atomic or locked, but `entry`, which see.
-unsafe impl Sync for Socket {}
 
 struct Allocation {
     free: Vec<u32>,
@@ -195,8 +197,8 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.stage.store(stage::YOUNG, Relaxed);
     socket.fd.store(fd, Relaxed);
     socket.descriptors.store(1, Relaxed);
-    socket.native_recv.store(0, Relaxed);
-    socket.native_send.store(0, Relaxed);
+    // The native counts are left: a thread that is still inside a call on the last stream that
+    // stood here takes its own off when it comes out.
     socket.messages_in.store(0, Relaxed);
     socket.messages_out.store(0, Relaxed);
     socket.bytes.store(0, Relaxed);
@@ -215,6 +217,11 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
 /// Gives a socket back; its mode is `Free` already.
 pub fn give_back(index: u32) {
     ALLOCATION.lock().free.push(index);
+}
+
+/// Whether there ever was a socket.
+pub fn any() -> bool {
+    !POOL[0].load(Acquire).is_null()
 }
 
 /// Every socket in use.
@@ -260,6 +267,7 @@ impl RecvSide {
             offset: 0,
             offset_known: false,
             fin_held: false,
+            peer_shut: false,
             waiting: 0,
             ring_only: 0,
             reset_pending: false,
@@ -311,6 +319,8 @@ impl Socket {
             unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
+            owner: AtomicI32::new(0),
+            owner_bell: AtomicI32::new(-1),
             family: AtomicU32::new(0),
             link: AtomicPtr::new(null_mut()),
             recv: Lock::new(RecvSide::new()),
@@ -318,7 +328,7 @@ impl Socket {
             memberships: Lock::new(Vec::new()),
             aliases: Lock::new(Vec::new()),
             tuple: Lock::new(None),
-            entry: UnsafeCell::new(None),
+            entry: AtomicU32::new(0),
             recv_policy: shunt_readiness::policy::Policy::new(),
             send_policy: shunt_readiness::policy::Policy::new(),
         }
@@ -353,44 +363,36 @@ impl Socket {
     /// Its counters, opened when it first carries data; `None` when there is no segment.
     #[inline]
     pub fn entry(&self) -> Option<StreamEntry> {
-        // SAFETY: a small Copy value; written by `open_entry` under its lock and by whoever frees
-        // the socket. A reader that lost a race with a close counts into a stranger's entry.
-        match unsafe { *self.entry.get() } {
-            Some(entry) => Some(entry),
-            None => self.open_entry(),
+        match self.entry.load(Acquire) {
+            0 => self.open_entry(),
+            known => crate::process::known_segment().map(|segment| segment.entry_at(known - 1)),
         }
     }
 
     #[cold]
     fn open_entry(&self) -> Option<StreamEntry> {
-        static OPENING: Lock<()> = Lock::new(());
         let segment = crate::process::segment()?;
-        let _held = OPENING.lock();
-        let place = self.entry.get();
-        // SAFETY: under the lock.
-        let known = unsafe { *place };
-        if known.is_some() {
-            return known;
+        let fresh = segment.open_stream();
+        match self.entry.compare_exchange(0, fresh.index() + 1, AcqRel, Acquire) {
+            Ok(_) => Some(fresh),
+            Err(other) => {
+                segment.abandon_stream(fresh);
+                Some(segment.entry_at(other - 1))
+            }
         }
-        let fresh = Some(segment.open_stream());
-        // SAFETY: under the lock.
-        unsafe { *place = fresh };
-        fresh
     }
 
     /// Folds its counters into the totals. The socket is being freed.
     pub fn close_entry(&self) {
-        // SAFETY: as in `entry`.
-        let known = unsafe { (*self.entry.get()).take() };
-        if let (Some(entry), Some(segment)) = (known, crate::process::segment()) {
-            segment.close_stream(entry);
+        let known = self.entry.swap(0, AcqRel);
+        if let (1.., Some(segment)) = (known, crate::process::known_segment()) {
+            segment.close_stream(segment.entry_at(known - 1));
         }
     }
 
     /// Forgets counters that are the parent's (in a forked child).
     pub fn forget_entry(&self) {
-        // SAFETY: the child has one thread.
-        unsafe { *self.entry.get() = None };
+        self.entry.store(0, Relaxed);
     }
 
 }

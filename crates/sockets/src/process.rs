@@ -1,6 +1,5 @@
 //! What this process is: its settings, read once, and its counters.
 
-use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use shunt_os::{mapping, raw, sys};
@@ -12,9 +11,11 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);
 static SECRET: AtomicU32 = AtomicU32::new(0);
 static RING_BYTES: AtomicU32 = AtomicU32::new(256 * 1024);
-static REPORT_DIR: AtomicPtr<libc::c_char> = AtomicPtr::new(null_mut());
+/// A copy: programs overwrite their environment (setproctitle).
+static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);
 static SEGMENT: Lock<Option<Segment>> = Lock::new(None);
+static SEGMENT_AT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static SEGMENT_FD: AtomicI32 = AtomicI32::new(-1);
 static BAD_SETTING: AtomicBool = AtomicBool::new(false);
 
@@ -36,9 +37,7 @@ pub fn start() {
     if let Some(b"off") = setting(c"SHUNT") {
         return;
     }
-    // SAFETY: getenv with a literal; the string lives as long as the environment, and the
-    // program may change that, so it is copied when used first.
-    REPORT_DIR.store(unsafe { libc::getenv(c"SHUNT_REPORT_DIR".as_ptr()) }, Relaxed);
+    *REPORT_DIR.lock() = setting(c"SHUNT_REPORT_DIR").map(<[u8]>::to_vec);
     if let Some(text) = setting(c"SHUNT_RING_BYTES") {
         match core::str::from_utf8(text).ok().and_then(|t| t.parse::<u32>().ok()) {
             Some(bytes) if bytes.is_power_of_two() && (4096..=1 << 24).contains(&bytes) => {
@@ -111,6 +110,14 @@ pub fn count(reason: Reason) {
     }
 }
 
+/// The counters, if they were made: one load.
+#[inline]
+pub fn known_segment() -> Option<Segment> {
+    let base = SEGMENT_AT.load(Acquire);
+    // SAFETY: made by `Segment::create` at this address, and never unmapped.
+    core::ptr::NonNull::new(base).map(|base| unsafe { Segment::at(base) })
+}
+
 /// The counters; made when the first TCP socket appears. `None` when that failed: nothing is
 /// counted then, and everything else goes on.
 pub fn segment() -> Option<Segment> {
@@ -136,6 +143,7 @@ fn create_segment() -> Option<Segment> {
     let length = unsafe {
         sys!(libc::SYS_readlink, c"/proc/self/exe".as_ptr(), path.as_mut_ptr(), path.len())
     };
+    SEGMENT_AT.store(mapped.base.as_ptr(), Release);
     let path = &path[..length.unwrap_or(0).min(256)];
     let program = path.rsplit(|b| *b == b'/').next().unwrap_or(b"");
     // SAFETY: a fresh zero mapping of this size that is never unmapped.
@@ -160,17 +168,12 @@ fn start_time() -> u64 {
 }
 
 fn report_file() -> Option<i32> {
-    let dir = REPORT_DIR.load(Relaxed);
-    if dir.is_null() {
-        return None;
-    }
-    // SAFETY: the environment's string; NUL-terminated.
-    let dir = unsafe { core::ffi::CStr::from_ptr(dir) }.to_bytes();
+    let dir = REPORT_DIR.lock().clone()?;
     let mut path = [0u8; 300];
     if dir.is_empty() || dir.len() > 200 {
         return None;
     }
-    path[..dir.len()].copy_from_slice(dir);
+    path[..dir.len()].copy_from_slice(&dir);
     let mut at = dir.len();
     path[at] = b'/';
     at = number(&mut path, at + 1, pid() as u64);
@@ -221,8 +224,12 @@ fn number(out: &mut [u8], at: usize, mut value: u64) -> usize {
 pub unsafe fn after_fork() {
     PID.store(raw::getpid(), Relaxed);
     // SAFETY: one thread, by the caller's word.
-    unsafe { SEGMENT.force_open() };
+    unsafe {
+        SEGMENT.force_open();
+        REPORT_DIR.force_open();
+    }
     *SEGMENT.lock() = None;
+    SEGMENT_AT.store(core::ptr::null_mut(), Relaxed);
     let fd = SEGMENT_FD.swap(-1, Relaxed);
     if fd >= 0 {
         shunt_os::handles::close(fd);

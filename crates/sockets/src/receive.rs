@@ -11,7 +11,7 @@ use shunt_ring::{Consumer, Direction, FUTEX};
 use shunt_stats::Carrier;
 use shunt_stream::{End, ReaderOn};
 
-use crate::attach::{self, agree_locked, break_stream, incoming, restart_consumer, Broken};
+use crate::attach::{self, agree_locked, break_stream, incoming, observe_reader, restart_consumer, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{Mode, RecvSide, Socket};
 use crate::wait::blocking::{self, Woken};
@@ -20,6 +20,8 @@ use crate::wait::blocking::{self, Woken};
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub fd: i32,
+    /// Of the stream that the descriptor named when the call began.
+    pub generation: u32,
     pub vector: &'a [iovec],
     pub flags: i32,
 }
@@ -36,6 +38,8 @@ enum Attempt {
     Native,
     /// The stream is not attached any more.
     Gone,
+    /// The descriptor was closed, and the place may be another stream's.
+    Closed,
 }
 
 const PEEK: i32 = libc::MSG_PEEK;
@@ -52,7 +56,7 @@ pub fn receive(
 ) -> Outcome {
     let mut waiting = false;
     let outcome = receive_waiting(index, socket, request, genuine, &mut waiting);
-    if waiting {
+    if waiting && socket.generation.load(Relaxed) == request.generation {
         let mut recv = socket.recv.lock();
         recv.waiting = recv.waiting.saturating_sub(1);
     }
@@ -83,11 +87,16 @@ fn receive_waiting(
     }
     let mut got = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO);
+    let mut looked = false;
     loop {
-        let watch = Watch::new(socket);
+        // The words are looked at beforehand only if the last attempt found nothing: a look costs
+        // a cache line that a call which finds something does not need.
+        let watch = looked.then(|| Watch::new(socket));
         let attempt = {
             let mut recv = socket.recv.lock();
-            if socket.mode() != Mode::Attached {
+            if socket.generation.load(Relaxed) != request.generation {
+                Attempt::Closed
+            } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
                 let tried = attempt(socket, &mut recv, request, got);
@@ -127,9 +136,21 @@ fn receive_waiting(
                 crate::search::note(index, socket, crate::search::Way::In, result);
                 return Outcome::Genuine(result);
             }
-            Attempt::Gone if got > 0 => return Outcome::Handled(got as isize),
+            Attempt::Gone | Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
+            Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Gone => return gone(socket),
             Attempt::Empty => {
+                let Some(watch) = watch else {
+                    if may_not_wait(socket, request) {
+                        return if got > 0 {
+                            Outcome::Handled(got as isize)
+                        } else {
+                            Outcome::Failed(libc::EAGAIN)
+                        };
+                    }
+                    looked = true;
+                    continue;
+                };
                 if let Some(number) = wait(socket, &watch, request, &mut patience) {
                     return if got > 0 {
                         Outcome::Handled(got as isize)
@@ -153,7 +174,7 @@ fn nothing(
     let mut byte = 0u8;
     let one = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
     let flags = request.flags & !libc::MSG_TRUNC | PEEK;
-    match receive_waiting(index, socket, Request { fd: request.fd, vector: &one, flags }, genuine, waiting) {
+    match receive_waiting(index, socket, Request { vector: &one, flags, ..request }, genuine, waiting) {
         Outcome::Handled(_) => Outcome::Handled(0),
         other => other,
     }
@@ -208,9 +229,7 @@ fn attempt(
         }
         let words = incoming(link, socket.slot.load(Relaxed));
         let before = recv.reader.on();
-        let now = recv.reader.observe(&words, recv.offset)?;
-        restart_consumer(recv);
-        match now {
+        match observe_reader(socket, recv)? {
             ReaderOn::Ring if before == ReaderOn::Ring => {
                 if let Some(consumer) = &mut recv.consumer {
                     if consumer.available_fresh()? > 0 {
@@ -218,17 +237,21 @@ fn attempt(
                     }
                 }
                 attach::report_drained(socket, recv);
+                if recv.peer_shut {
+                    return Ok(Attempt::Got(0));
+                }
                 if !blocking::companion_ended(socket) {
                     return Ok(Attempt::Empty);
                 }
-                // The peer closed or died without a word: its process published no more.
+                // The peer closed or died without a word: its process published no more. What it
+                // had not read makes TCP's end a reset.
+                recv.reset_pending |= outgoing_unread(socket);
                 recv.reader.writer_died(&words, recv.offset)?;
                 restart_consumer(recv);
             }
-            ReaderOn::Ring => note_rx(socket, Carrier::Shm),
+            ReaderOn::Ring => {}
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
                 if before == ReaderOn::Ring {
-                    note_rx(socket, Carrier::Tcp);
                     if recv.reset_pending && blocking::companion_ended(socket) {
                         recv.reset_pending = false;
                         return Ok(Attempt::Error(libc::ECONNRESET));
@@ -250,15 +273,6 @@ fn attempt(
         }
     }
     Ok(Attempt::Empty)
-}
-
-fn note_rx(socket: &Socket, carrier: Carrier) {
-    if let Some(entry) = socket.entry() {
-        if carrier == Carrier::Shm {
-            entry.upgraded();
-        }
-        entry.set_carrier_rx(carrier);
-    }
 }
 
 fn from_ring(
@@ -304,6 +318,14 @@ fn from_ring(
         }
     }
     Ok(total)
+}
+
+/// Whether the peer has left bytes of ours unread in the ring.
+fn outgoing_unread(socket: &Socket) -> bool {
+    // Lock order: recv, then send.
+    let mut send = socket.send.lock();
+    let on_ring = send.writer.on() == shunt_stream::WriterOn::Ring;
+    on_ring && send.producer.as_mut().is_some_and(|p| p.unread().is_ok_and(|bytes| bytes > 0))
 }
 
 /// A long read gives room back piece by piece, so that the writer goes on meanwhile.

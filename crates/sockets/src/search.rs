@@ -156,7 +156,14 @@ pub fn look(index: u32, socket: &'static Socket) {
         return;
     }
     let generation = socket.generation.load(Relaxed);
-    let Ok(control) = handles::accept_from(listener) else { return };
+    let control = match handles::accept_from(listener) {
+        Ok(control) => control,
+        Err(error) if error.0 == libc::EAGAIN || error.0 == libc::EINTR => return,
+        Err(_) => {
+            stop_waiting(socket);
+            return settle(socket, Reason::NoDescriptors);
+        }
+    };
     stop_waiting(socket);
     socket.stage.store(stage::MEETING, Relaxed);
     hand_over(index, socket, generation, control, false);

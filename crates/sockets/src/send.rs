@@ -20,6 +20,8 @@ use crate::wait::blocking::{self, Woken};
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub fd: i32,
+    /// Of the stream that the descriptor named when the call began.
+    pub generation: u32,
     pub vector: &'a [iovec],
     pub flags: i32,
 }
@@ -36,6 +38,8 @@ enum Attempt {
     /// The genuine call is to be made; `native_send` is counted.
     Native,
     Gone,
+    /// The descriptor was closed, and the place may be another stream's.
+    Closed,
 }
 
 /// A reader that takes nothing for this long is given the kernel's larger buffer instead, so that
@@ -64,7 +68,7 @@ pub fn send(
     }
     let mut waiting = false;
     let outcome = send_waiting(index, socket, request, wanted, genuine, &mut waiting);
-    if waiting {
+    if waiting && socket.generation.load(Relaxed) == request.generation {
         let mut side = socket.send.lock();
         side.waiting = side.waiting.saturating_sub(1);
     }
@@ -86,11 +90,14 @@ fn send_waiting(
     let mut sent = 0usize;
     let mut genuine = Some(genuine);
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO);
+    let mut looked = false;
     loop {
-        let watch = Watch::new(socket);
+        let watch = looked.then(|| Watch::new(socket));
         let attempt = {
             let mut side = socket.send.lock();
-            if socket.mode() != Mode::Attached {
+            if socket.generation.load(Relaxed) != request.generation {
+                Attempt::Closed
+            } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
                 match attempt(socket, &mut side, request.vector, sent) {
@@ -118,9 +125,10 @@ fn send_waiting(
                 }
             }
             Attempt::Native => return native(index, socket, request, sent, genuine.take()),
-            Attempt::Error(_) | Attempt::Gone if sent > 0 => {
+            Attempt::Error(_) | Attempt::Gone | Attempt::Closed if sent > 0 => {
                 return Outcome::Handled(sent as isize);
             }
+            Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Shut => {
                 if request.flags & libc::MSG_NOSIGNAL == 0 {
                     shunt_os::signals::raise_sigpipe();
@@ -131,6 +139,10 @@ fn send_waiting(
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
                 socket.fulls.fetch_add(1, Relaxed);
+                let Some(watch) = watch else {
+                    looked = true;
+                    continue;
+                };
                 if let Some(number) = wait(index, socket, &watch, request, &mut patience) {
                     return if sent > 0 {
                         Outcome::Handled(sent as isize)
@@ -354,7 +366,7 @@ pub fn wait_for_room(
             return None;
         }
     }
-    wait(index, socket, &watch, Request { fd, vector: &[], flags: 0 }, patience)
+    wait(index, socket, &watch, Request { fd, generation: socket.generation.load(Relaxed), vector: &[], flags: 0 }, patience)
 }
 
 /// shutdown of an attached stream: the FIN follows the last byte, whichever carrier has it.

@@ -235,9 +235,13 @@ impl Service {
         let data = tag::socket(tag::COMPANION, index, socket.generation.load(Relaxed));
         let fd = socket.fd.load(Relaxed);
         let done = handles::epoll_ctl(self.epoll, operation, fd, events, data);
-        if done.is_err_and(|e| e.0 == libc::EEXIST) {
-            let _ = handles::epoll_ctl(self.epoll, libc::EPOLL_CTL_MOD, fd, events, data);
-        }
+        // A number that was closed while a copy lives, or is used again, is known otherwise.
+        let other = match done {
+            Err(error) if error.0 == libc::EEXIST => libc::EPOLL_CTL_MOD,
+            Err(error) if error.0 == libc::ENOENT => libc::EPOLL_CTL_ADD,
+            _ => return,
+        };
+        let _ = handles::epoll_ctl(self.epoll, other, fd, events, data);
     }
 }
 
@@ -624,7 +628,7 @@ impl Work {
             }
             Kind::FinHeld => {
                 if let Some(index) = link.stream(message.slot) {
-                    attach::fin_is_held(pool::get(index));
+                    attach::fin_is_held(index, pool::get(index));
                 }
             }
             Kind::Drained => {

@@ -60,6 +60,27 @@ impl Segment {
         segment
     }
 
+    /// The segment that [`create`](Segment::create) made at `base`.
+    ///
+    /// # Safety
+    /// As for `create`, which was called with the same address.
+    pub unsafe fn at(base: NonNull<u8>) -> Segment {
+        // SAFETY: the caller's promise.
+        Segment { layout: unsafe { base.cast().as_ref() } }
+    }
+
+    /// The entry with the index of one that `open_stream` gave; a foreign index is the shared one.
+    pub fn entry_at(&self, index: u32) -> StreamEntry {
+        let index = if (index as usize) < ENTRIES { index } else { OVERFLOW };
+        StreamEntry { segment: *self, entry: self.entry(index), index }
+    }
+
+    /// Gives an entry back that was opened by mistake: it never counted.
+    pub fn abandon_stream(&self, stream: StreamEntry) {
+        self.close_stream(stream);
+        self.layout.totals.streams.fetch_sub(1, Relaxed);
+    }
+
     /// Counts a stream and gives it an entry; a shared one if all are taken.
     pub fn open_stream(&self) -> StreamEntry {
         add(&self.layout.totals.streams, 1);
@@ -154,6 +175,11 @@ impl Segment {
 }
 
 impl StreamEntry {
+    /// Its number in the segment.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
     /// IPv4 addresses as `[a, b, c, d]`, IPv6 as 16 bytes, in network order; ports in host order.
     /// Other lengths are ignored.
     pub fn set_addresses(&self, local: &[u8], local_port: u16, peer: &[u8], peer_port: u16) {

@@ -1,6 +1,7 @@
 //! eventfd(2), epoll(7), abstract Unix sockets with SCM_RIGHTS (unix(7)).
 
 use core::mem::{size_of, zeroed};
+use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use crate::{sys, Errno, Result};
 
@@ -8,20 +9,75 @@ use crate::{sys, Errno, Result};
 /// grow the descriptor table of every process for nothing.
 const HIGH_FD: u64 = 3600;
 
+/// How many threads of ours hold a fresh descriptor that still has a low number.
+static WINDOW: AtomicU32 = AtomicU32::new(0);
+
+/// The kernel gives new descriptors the lowest free number; until ours is moved, the program
+/// must not see that number taken, nor close it by mistake. Held for a few microseconds.
+struct Window;
+
+impl Window {
+    fn open() -> Window {
+        WINDOW.fetch_add(1, SeqCst);
+        Window
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        WINDOW.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Before the program gets or gives up a descriptor: lets other threads' windows pass.
+#[inline]
+pub fn await_windows() {
+    if WINDOW.load(SeqCst) != 0 {
+        await_open_windows();
+    }
+}
+
+#[cold]
+fn await_open_windows() {
+    // Bounded: the caller may be a signal handler that interrupted the very thread.
+    for _ in 0..2000 {
+        crate::raw::sched_yield();
+        if WINDOW.load(SeqCst) == 0 {
+            return;
+        }
+    }
+}
+
+/// In a forked child, whose parent's threads do not exist.
+pub fn forget_windows() {
+    WINDOW.store(0, SeqCst);
+}
+
 /// Moves a fresh descriptor of ours out of the program's range and makes it CLOEXEC.
 ///
 /// # Errors
 /// EMFILE when there is no room; the low descriptor is closed in any case.
+pub(crate) fn place_high_in_window(fd: impl FnOnce() -> Result<i32>) -> Result<i32> {
+    let _window = Window::open();
+    place_high(fd()?)
+}
+
+/// As before, for a descriptor that is low already.
 pub fn place_high(fd: i32) -> Result<i32> {
+    let high = copy_high(fd);
+    close(fd);
+    high
+}
+
+/// A second descriptor of the same open file, above the program's numbers and CLOEXEC.
+fn copy_high(fd: i32) -> Result<i32> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid.
     unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit)? };
     let lowest =
         if limit.rlim_cur > HIGH_FD + 400 { HIGH_FD } else { limit.rlim_cur - limit.rlim_cur / 4 };
     // SAFETY: no pointers.
-    let high = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) };
-    close(fd);
-    high.map(|fd| fd as i32)
+    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) }.map(|fd| fd as i32)
 }
 
 /// Closes a descriptor of ours.
@@ -32,6 +88,7 @@ pub fn close(fd: i32) {
 
 /// A new eventfd, non-blocking.
 pub fn eventfd() -> Result<i32> {
+    let _window = Window::open();
     let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
     // SAFETY: no pointers.
     place_high(unsafe { sys!(libc::SYS_eventfd2, 0, flags)? } as i32)
@@ -53,6 +110,7 @@ pub fn silence(fd: i32) {
 
 /// A new epoll set of ours.
 pub fn epoll() -> Result<i32> {
+    let _window = Window::open();
     // SAFETY: no pointers.
     place_high(unsafe { sys!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC)? } as i32)
 }
@@ -169,8 +227,7 @@ pub fn close_will_reset(fd: i32) {
 
 /// A second descriptor of the same open file, high and CLOEXEC.
 pub fn duplicate(fd: i32) -> Result<i32> {
-    // SAFETY: no pointers.
-    place_high(unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, 0)? } as i32)
+    copy_high(fd)
 }
 
 /// Name of a rendezvous: an abstract Unix address, scoped by the kernel to this network namespace.
@@ -205,6 +262,7 @@ fn control_socket() -> Result<i32> {
 /// # Errors
 /// EADDRINUSE: somebody else does.
 pub fn listen_at(name: &Name) -> Result<i32> {
+    let _window = Window::open();
     let fd = control_socket()?;
     // SAFETY: the address is valid for `bytes`.
     let bound = unsafe { sys!(libc::SYS_bind, fd, &raw const name.address, name.bytes) };
@@ -224,6 +282,7 @@ pub fn listen_at(name: &Name) -> Result<i32> {
 /// # Errors
 /// ECONNREFUSED: nobody does.
 pub fn connect_to(name: &Name) -> Result<i32> {
+    let _window = Window::open();
     let fd = control_socket()?;
     // SAFETY: the address is valid for `bytes`.
     match unsafe { sys!(libc::SYS_connect, fd, &raw const name.address, name.bytes) } {
@@ -240,6 +299,7 @@ pub fn connect_to(name: &Name) -> Result<i32> {
 /// # Errors
 /// EAGAIN: nobody has come.
 pub fn accept_from(listener: i32) -> Result<i32> {
+    let _window = Window::open();
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: null address pointers are allowed.
     place_high(unsafe { sys!(libc::SYS_accept4, listener, 0, 0, flags)? } as i32)
@@ -291,11 +351,12 @@ pub struct Received {
     pub passed_count: usize,
 }
 
-/// Receives one message. The descriptors are CLOEXEC and still low: use or close them at once.
+/// Receives one message. Its descriptors are ours: close them.
 ///
 /// # Errors
 /// EAGAIN: none is there. Zero bytes: the other side is gone.
 pub fn receive_message(fd: i32, buffer: &mut [u8]) -> Result<Received> {
+    let _window = Window::open();
     let mut control = ControlBuffer([0; 64]);
     let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: zero is a valid msghdr.
@@ -320,6 +381,9 @@ pub fn receive_message(fd: i32, buffer: &mut [u8]) -> Result<Received> {
             // SAFETY: the kernel wrote `count` descriptors there.
             unsafe { core::ptr::copy_nonoverlapping(data.cast::<i32>(), target, count) };
             received.passed_count = count;
+            for fd in &mut received.passed[..count] {
+                *fd = place_high(*fd).unwrap_or(-1);
+            }
         }
     }
     Ok(received)

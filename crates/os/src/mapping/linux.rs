@@ -32,8 +32,9 @@ pub fn create(name: &core::ffi::CStr, bytes: usize, seal: bool) -> Result<i32> {
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: `name` is NUL-terminated.
-    let fd = unsafe { sys!(libc::SYS_memfd_create, name.as_ptr(), flags)? } as i32;
-    let fd = handles::place_high(fd)?;
+    let fd = handles::place_high_in_window(|| unsafe {
+        sys!(libc::SYS_memfd_create, name.as_ptr(), flags).map(|fd| fd as i32)
+    })?;
     // SAFETY: an own descriptor.
     let sized = unsafe { sys!(libc::SYS_ftruncate, fd, bytes) };
     let sealed = if seal && sized.is_ok() {

@@ -152,9 +152,10 @@ impl Diagnosis {
     pub fn open() -> Result<Diagnosis> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers.
-        let fd =
-            unsafe { sys!(libc::SYS_socket, libc::AF_NETLINK, kind, NETLINK_SOCK_DIAG)? } as i32;
-        Ok(Diagnosis { fd: handles::place_high(fd)?, sequence: 0 })
+        let fd = handles::place_high_in_window(|| unsafe {
+            sys!(libc::SYS_socket, libc::AF_NETLINK, kind, NETLINK_SOCK_DIAG).map(|fd| fd as i32)
+        })?;
+        Ok(Diagnosis { fd, sequence: 0 })
     }
 
     /// The owner of the socket whose own view of the connection is `end` (about 3 us).

@@ -77,6 +77,13 @@ pub fn getppid() -> i32 {
     unsafe { sys!(libc::SYS_getppid) }.unwrap_or(0) as i32
 }
 
+/// Whether a process with this number exists.
+pub fn exists(pid: i32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let asked = unsafe { sys!(libc::SYS_kill, pid, 0) };
+    !asked.is_err_and(|error| error.0 == libc::ESRCH)
+}
+
 /// `gettid`.
 pub fn gettid() -> i32 {
     // SAFETY: no arguments.

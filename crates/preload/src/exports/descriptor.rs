@@ -6,10 +6,11 @@ use libc::FILE;
 use shunt_os::real;
 use shunt_sockets::calls::descriptor as calls;
 
-use crate::boundary::{before, boundary, noted};
+use crate::boundary::{before, boundary, noted, numbers_settled};
 
 #[no_mangle]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    numbers_settled();
     boundary(|| calls::close(fd), || unsafe { real::close(fd) as isize }) as c_int
 }
 
@@ -36,11 +37,13 @@ pub unsafe extern "C" fn closefrom(lowest: c_int) {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    numbers_settled();
     noted(unsafe { real::dup(fd) }, |new| calls::duplicated(fd, new))
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    numbers_settled();
     let genuine = || unsafe { real::dup2(from, to) };
     boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
 }
@@ -52,12 +55,14 @@ pub unsafe extern "C" fn __dup2(from: c_int, to: c_int) -> c_int {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    numbers_settled();
     let genuine = || unsafe { real::dup3(from, to, flags) };
     boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    numbers_settled();
     noted(unsafe { real::fcntl(fd, command, argument) }, |result| {
         calls::after_fcntl(fd, command, argument, result);
     })
@@ -70,6 +75,7 @@ pub unsafe extern "C" fn __fcntl(fd: c_int, command: c_int, argument: *mut c_voi
 
 #[no_mangle]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    numbers_settled();
     noted(unsafe { real::fcntl64(fd, command, argument) }, |result| {
         calls::after_fcntl(fd, command, argument, result);
     })

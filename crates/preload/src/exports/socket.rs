@@ -6,10 +6,11 @@ use libc::{sockaddr, socklen_t};
 use shunt_os::real;
 use shunt_sockets::calls::socket as calls;
 
-use crate::boundary::{before, boundary, noted};
+use crate::boundary::{before, boundary, noted, numbers_settled};
 
 #[no_mangle]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    numbers_settled();
     noted(unsafe { real::socket(domain, kind, protocol) }, |fd| {
         calls::created(fd, domain, kind, protocol);
     })
@@ -17,6 +18,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 
 #[no_mangle]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    numbers_settled();
     noted(unsafe { real::accept(fd, address, len) }, |new| calls::accepted(fd, new, 0))
 }
 
@@ -27,6 +29,7 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
+    numbers_settled();
     noted(unsafe { real::accept4(fd, address, len, flags) }, |new| {
         calls::accepted(fd, new, flags);
     })

@@ -24,7 +24,13 @@ pub fn classify(fd: i32) -> Entry {
                 && handles::option_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)
                     .is_ok_and(|protocol| protocol == libc::IPPROTO_TCP);
             if tcp {
-                opened(fd, handles::is_nonblocking(fd), false)
+                let entry = opened(fd, handles::is_nonblocking(fd), false);
+                if let (Entry::Socket(index), Ok(_)) = (entry, shunt_os::peer::tuple(fd)) {
+                    // It came connected from elsewhere: who called connect, and who else holds
+                    // it, is not known here.
+                    attach::leave(index, pool::get(index), Reason::SharedWithOtherProcess);
+                }
+                entry
             } else {
                 table::set(fd, Entry::Foreign);
                 Entry::Foreign
@@ -49,6 +55,9 @@ pub fn opened(fd: i32, nonblocking: bool, connector: bool) -> Entry {
 pub fn forget(fd: i32) {
     match table::set(fd, Entry::Unknown) {
         Entry::Socket(index) => {
+            // Whatever the number names now, it is not this socket.
+            let socket = pool::get(index);
+            let _ = socket.fd.compare_exchange(fd, -1, SeqCst, Relaxed);
             release(index, fd);
         }
         Entry::Set(index) => epoll::closed(index),

@@ -19,18 +19,30 @@ enum Found {
     /// Nothing of ours.
     Foreign,
     Plain(u32, &'static Socket),
-    Attached(u32, &'static Socket),
+    Attached(u32, &'static Socket, u32),
     /// Left the ring for good; one reset may still be due.
     Left(&'static Socket),
 }
 
 #[inline]
 fn find(fd: c_int) -> Found {
-    let Entry::Socket(index) = table::get(fd) else { return Found::Foreign };
+    let index = match table::get(fd) {
+        Entry::Socket(index) => index,
+        entry => {
+            if entry == Entry::Unknown {
+                // The number may be one that a descriptor of ours has for a moment.
+                shunt_os::handles::await_windows();
+            }
+            return Found::Foreign;
+        }
+    };
     let socket = pool::get(index);
+    let generation = socket.generation.load(Acquire);
     match socket.mode() {
         Mode::Plain => Found::Plain(index, socket),
-        Mode::Attached => Found::Attached(index, socket),
+        // The generation is that of the descriptor's stream if the descriptor still names it.
+        Mode::Attached if table::get(fd) != Entry::Socket(index) => Found::Foreign,
+        Mode::Attached => Found::Attached(index, socket, generation),
         Mode::Left => Found::Left(socket),
         Mode::Inherited => {
             inherit::touch(index);
@@ -63,10 +75,11 @@ pub fn receive(
                 return Outcome::Genuine(result);
             }
             leave_native(index, socket);
-            receive_attached(index, socket, fd, vector, flags, genuine)
+            let generation = socket.generation.load(Acquire);
+            receive::receive(index, socket, receive::Request { fd, generation, vector, flags }, genuine)
         }
-        Found::Attached(index, socket) => {
-            receive_attached(index, socket, fd, vector, flags, genuine)
+        Found::Attached(index, socket, generation) => {
+            receive::receive(index, socket, receive::Request { fd, generation, vector, flags }, genuine)
         }
         Found::Left(socket) => {
             let mut recv = socket.recv.lock();
@@ -76,19 +89,6 @@ pub fn receive(
             Outcome::PassThrough
         }
     }
-}
-
-#[inline]
-fn receive_attached(
-    index: u32,
-    socket: &'static Socket,
-    fd: c_int,
-    vector: &[iovec],
-    flags: c_int,
-    genuine: impl FnOnce() -> isize,
-) -> Outcome {
-    let request = receive::Request { fd, vector, flags };
-    receive::receive(index, socket, request, genuine)
 }
 
 /// `read` and `readv`: unlike a receive, one of no bytes returns at once.
@@ -105,7 +105,6 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
 pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
     if !matches!(table::get(fd), Entry::Socket(_)) {
         crate::wait::epoll::wrote_elsewhere();
-        return Outcome::PassThrough;
     }
     send(fd, vector, 0, genuine)
 }
@@ -137,10 +136,11 @@ pub fn send(
                 return Outcome::Genuine(result);
             }
             socket.native_send.fetch_sub(1, SeqCst);
-            send::send(index, socket, send::Request { fd, vector, flags }, genuine)
+            let generation = socket.generation.load(Acquire);
+            send::send(index, socket, send::Request { fd, generation, vector, flags }, genuine)
         }
-        Found::Attached(index, socket) => {
-            send::send(index, socket, send::Request { fd, vector, flags }, genuine)
+        Found::Attached(index, socket, generation) => {
+            send::send(index, socket, send::Request { fd, generation, vector, flags }, genuine)
         }
     }
 }
@@ -230,6 +230,11 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
                 Mode::Inherited => inherit::touch(index),
                 _ => attach::leave(index, pool::get(index), Reason::UnsupportedOption),
             }
+            // Bytes of the ring may still be on their way to TCP: behind them.
+            // SAFETY: as the program's call.
+            let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+            // SAFETY: the program's own arguments.
+            return send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) });
         }
         return Outcome::PassThrough;
     }
@@ -278,7 +283,7 @@ pub unsafe fn receive_messages(
     count: c_uint,
     flags: c_int,
 ) -> Outcome {
-    if !matches!(find(fd), Found::Attached(..)) || count == 0 {
+    if !matches!(find(fd), Found::Attached(..) | Found::Plain(..)) || count == 0 {
         return Outcome::PassThrough;
     }
     let mut flags = flags;
@@ -324,7 +329,7 @@ pub unsafe fn send_messages(
     count: c_uint,
     flags: c_int,
 ) -> Outcome {
-    if !matches!(find(fd), Found::Attached(..)) || count == 0 {
+    if !matches!(find(fd), Found::Attached(..) | Found::Plain(..)) || count == 0 {
         for at in 0..(count as usize).min(1024) {
             // SAFETY: the program passes `count` messages.
             unsafe { before_passing_in(&raw const (*messages.add(at)).msg_hdr) };
@@ -367,14 +372,20 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
         let _ = index;
         return Outcome::PassThrough;
     }
+    if count == 0 {
+        return Outcome::PassThrough;
+    }
     let (index, socket) = match find(out) {
-        Found::Attached(index, socket) => (index, socket),
+        Found::Attached(index, socket, _) => (index, socket),
         Found::Plain(index, socket) => {
             socket.native_send.fetch_add(1, SeqCst);
             if socket.mode() == Mode::Plain {
                 // SAFETY: the program's own arguments.
                 let result = unsafe { real::sendfile64(out, input, offset, count) };
                 let errno = shunt_os::errno();
+                if result < count as isize {
+                    socket.fulls.fetch_add(1, Relaxed);
+                }
                 socket.native_send.fetch_sub(1, SeqCst);
                 note(index, socket, Way::Out, result);
                 shunt_os::set_errno(errno);
@@ -410,6 +421,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
                 break None;
             }
             None => {
+                socket.fulls.fetch_add(1, Relaxed);
                 if let Some(number) = send::wait_for_room(index, socket, out, &mut patience) {
                     break Some(number);
                 }
@@ -452,7 +464,12 @@ fn native_file(
         }
         // SAFETY: the program's own arguments.
         let result = unsafe { real::sendfile64(out, input, offset, count) };
+        let errno = shunt_os::errno();
+        if result < count as isize {
+            socket.fulls.fetch_add(1, Relaxed);
+        }
         socket.native_send.fetch_sub(1, SeqCst);
+        shunt_os::set_errno(errno);
         return Outcome::Genuine(result);
     }
     Outcome::PassThrough

@@ -214,6 +214,17 @@ impl Set {
         !self.inner.lock().candidates.is_empty()
     }
 
+    /// A thread that does not sleep may have taken the bell's event from one that does.
+    fn answer_bells(&self) {
+        let inner = self.inner.lock();
+        for link in &inner.links {
+            link.own_ready().clear_rung();
+        }
+        if !inner.candidates.is_empty() {
+            self.kick(&inner);
+        }
+    }
+
     /// Whether the kernel is to be asked although the rings have events.
     fn kernel_is_due(&self) -> bool {
         let wrote = WROTE_ELSEWHERE.load(Relaxed) && WROTE_ELSEWHERE.swap(false, Relaxed);
@@ -289,7 +300,11 @@ impl Inner {
 /// # Safety
 /// `event` is what the program passed.
 pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_event) -> Outcome {
-    let Entry::Set(set_index) = table::get(set_fd) else { return Outcome::PassThrough };
+    let Entry::Set(set_index) = table::get(set_fd) else {
+        // A set that came from elsewhere: only the kernel can signal it.
+        crate::inherit::before_passing(fd);
+        return Outcome::PassThrough;
+    };
     let set = set_at(set_index);
     if let Entry::Set(inner_set) = table::get(fd) {
         leave_nested(inner_set);
@@ -733,7 +748,9 @@ unsafe fn wait_managed(
         // SAFETY: the caller's buffer.
         let mut filled = unsafe { collect(set, events, 0, count) };
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
-        if filled == 0 || (filled < count && set.kernel_is_due()) {
+        // Before a sleep the kernel is asked by the sleep itself.
+        let due = if filled == 0 { left == Some(0) || set.kernel_is_due() } else { filled < count && set.kernel_is_due() };
+        if due {
             // SAFETY: the rest of the caller's buffer.
             let more = unsafe { kernel_now(set, set_fd, events, filled, count, limits.mask) };
             if more < 0 && filled == 0 {
@@ -745,6 +762,10 @@ unsafe fn wait_managed(
             }
         }
         if filled > 0 || left == Some(0) {
+            if filled == count && set.sleepers.load(Relaxed) > 0 && set.has_candidates() {
+                // There is work for another thread that sleeps on the set.
+                set.kick(&set.inner.lock());
+            }
             return Outcome::Handled(filled as isize);
         }
         let spin = set.policy.spin_ns().min(left.unwrap_or(u64::MAX));
@@ -798,6 +819,7 @@ unsafe fn kernel_now(
         }
         // SAFETY: the kernel wrote `got` events.
         let kept = unsafe { sift(set, events, filled, got as usize) };
+        set.answer_bells();
         // Our own tags may have taken the place of more events of the program's.
         if kept > 0 || (got as usize) < room {
             return kept as isize;
@@ -815,8 +837,8 @@ unsafe fn sleep(
     limits: Limits,
     began: u64,
 ) -> isize {
-    let links = set.inner.lock().links.clone();
     set.sleepers.fetch_add(1, SeqCst);
+    let links = set.inner.lock().links.clone();
     links.iter().for_each(|link| link.own_ready().announce_sleep());
     let stirred = links.iter().any(|link| link.own_ready().any()) || set.has_candidates();
     let mut result = 0;
@@ -865,6 +887,7 @@ pub unsafe fn after_fork() {
         let set = set_at(index);
         // SAFETY: one thread.
         unsafe { set.inner.force_open() };
+        set.inner.lock().links.clear();
         set.sleepers.store(0, Relaxed);
         set.inherited.store(true, Relaxed);
     }

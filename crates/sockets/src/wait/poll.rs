@@ -164,11 +164,12 @@ fn links_of(list: &[pollfd]) -> Vec<&'static Link> {
 
 fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Outcome {
     let began = clock::now_ns();
-    let foreign = list.iter().any(|entry| entry.fd >= 0 && attached(entry.fd).is_none());
     let mut spun = false;
     let mut box_: Option<BellBox> = None;
     let outcome = loop {
         let ready = look(list, false);
+        // A stream may stop being attached while we wait.
+        let foreign = list.iter().any(|entry| entry.fd >= 0 && attached(entry.fd).is_none());
         let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         if ready > 0 || left == Some(0) || foreign {
             if !foreign {
@@ -198,7 +199,11 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         links.iter().for_each(|link| link.own_ready().announce_sleep());
         let mut failed = false;
         if look(list, true) == 0 {
-            let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+            let mut left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+            if bell_box.fd < 0 {
+                // No descriptor was to be had for a bell: look often instead.
+                left = Some(left.map_or(1_000_000, |left| left.min(1_000_000)));
+            }
             // SAFETY: the program's list.
             let slept = unsafe { kernel(list, Some(bell_box.fd), left, mask) };
             let errno = shunt_os::errno();
@@ -213,7 +218,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             break Outcome::Genuine(-1);
         }
     };
-    if let Some(bell_box) = box_ {
+    if let Some(bell_box) = box_.filter(|bell_box| bell_box.fd >= 0) {
         BOXES.lock().push(bell_box);
     }
     outcome

@@ -7,7 +7,7 @@ use shunt_readiness::interest::bits;
 use shunt_ring::WAIT_SET;
 use shunt_stream::{ReaderOn, WriterOn};
 
-use crate::attach::{self, agree_locked, break_stream, incoming, observe_writer, restart_consumer, Broken};
+use crate::attach::{self, agree_locked, break_stream, observe_reader, observe_writer, Broken};
 use crate::pool::{Mode, Socket};
 use crate::wait::blocking;
 
@@ -25,6 +25,8 @@ struct Halves {
     writable: bool,
     write_kernel: bool,
     shut: bool,
+    peer_shut: bool,
+    own_shut: bool,
     /// On the ring, every byte that arrived.
     arrived: Option<u64>,
     /// On TCP, bytes that came by rings before.
@@ -59,6 +61,12 @@ pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
         }
     };
     let mut mask = 0;
+    if halves.peer_shut {
+        mask |= READABLE | bits::RDHUP;
+        if halves.own_shut {
+            mask |= bits::HUP;
+        }
+    }
     if halves.readable {
         mask |= READABLE;
     }
@@ -88,16 +96,19 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         writable: false,
         write_kernel: false,
         shut: false,
+        peer_shut: false,
+        own_shut: false,
         arrived: None,
         skew: 0,
     };
     {
         let mut recv = socket.recv.lock();
-        let (Some(link), Mode::Attached) = (socket.link(), socket.mode()) else {
+        if socket.mode() != Mode::Attached {
             return Ok(None);
-        };
+        }
         halves.shut = socket.shut_reading.load(Relaxed);
         halves.skew = recv.ring_only;
+        halves.peer_shut = recv.peer_shut;
         if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
             halves.read_kernel = true;
             halves.tcp_open = true;
@@ -109,11 +120,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             if ready {
                 halves.readable = true;
             } else {
-                let words = incoming(link, socket.slot.load(Relaxed));
-                let offset = recv.offset;
-                let now = recv.reader.observe(&words, offset)?;
-                restart_consumer(&mut recv);
-                match now {
+                match observe_reader(socket, &mut recv)? {
                     ReaderOn::Ring => {
                         if let Some(consumer) = &mut recv.consumer {
                             halves.readable = consumer.available_fresh()? > 0;
@@ -153,6 +160,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     if socket.mode() != Mode::Attached {
         return Ok(None);
     }
+    halves.own_shut = send.shut;
     match observe_writer(socket, &mut send)? {
         WriterOn::Ring => {
             let send = &mut *send;

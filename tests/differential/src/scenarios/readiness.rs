@@ -67,6 +67,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_listening_socket_is_readable_when_a_client_waits,
     low_water_mark_holds_poll_back,
     epoll_set_shared_with_a_child_tells_both,
+    an_edge_triggered_server_sends_a_file_to_a_polling_client,
+    an_edge_triggered_server_sends_vectors_to_a_polling_client,
+    an_edge_triggered_server_feeds_many_polling_clients,
 ];
 
 fn poll_shows_data_and_room(a: &Actor) {
@@ -1118,4 +1121,114 @@ fn epoll_set_shared_with_a_child_tells_both(a: &Actor) {
         a.note("told", epoll_wait(set, 4, 5000).said());
         a.note("received", receive_text(s, 1));
     });
+}
+
+/// Sends the first bytes of sequence 6 as an event-driven server does: until the stream is full,
+/// then again after an edge. Says how it ended.
+fn send_by_edges(
+    sets: Fd,
+    streams: &[Fd],
+    total: usize,
+    send: impl Fn(Fd, usize, usize) -> Got,
+) -> String {
+    let mut sent = vec![0; streams.len()];
+    let mut left = streams.len();
+    while left > 0 {
+        let ready = epoll_wait(sets, 16, 10_000);
+        if ready.events.is_empty() {
+            return format!("no edge for long at {sent:?}");
+        }
+        for (_, data) in ready.events {
+            let index = data as usize;
+            while sent[index] < total {
+                match send(streams[index], sent[index], total - sent[index]) {
+                    Got::Errno(libc::EAGAIN) => break,
+                    got => match got.count() {
+                        None => return got.to_string(),
+                        Some(count) => {
+                            sent[index] += count;
+                            left -= usize::from(sent[index] == total);
+                        }
+                    },
+                }
+            }
+        }
+    }
+    format!("{total} bytes to each")
+}
+
+fn edges_of(streams: &[Fd]) -> Fd {
+    let set = epoll_create();
+    for (index, &s) in streams.iter().enumerate() {
+        socket::set_nonblocking(s, true);
+        epoll_add(set, s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, index as u64).value("ADD");
+    }
+    set
+}
+
+/// A client that asks once and then only reads, waiting in poll.
+fn ask_and_poll(a: &Actor, s: Fd, total: usize) {
+    socket::set_nonblocking(s, true);
+    io::send(s, b"GET", 0).value("send");
+    a.note("received", receive(s, 6, total, 16_384));
+}
+
+const FILE_BYTES: usize = 8 << 20;
+
+fn an_edge_triggered_server_sends_a_file_to_a_polling_client(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || ask_and_poll(a, s, FILE_BYTES),
+        || {
+            let file = socket::memfd();
+            pattern::write_all(file, &pattern::bytes(6, 0, FILE_BYTES)).expect("a memfd");
+            a.note("request", receive_text(s, 3));
+            let send = |s, from, len| io::sendfile(s, file, from as i64, len).0;
+            a.note("sent", send_by_edges(edges_of(&[s]), &[s], FILE_BYTES, send));
+        },
+    );
+    a.client(|| a.note_mask("when all was read", s, POLLOUT));
+}
+
+fn an_edge_triggered_server_sends_vectors_to_a_polling_client(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || ask_and_poll(a, s, FILE_BYTES),
+        || {
+            let bytes = pattern::bytes(6, 0, FILE_BYTES);
+            a.note("request", receive_text(s, 3));
+            let send = |s, from: usize, len: usize| {
+                let middle = from + len.min(100_000) / 3;
+                io::writev(s, &[&bytes[from..middle], &bytes[middle..from + len]])
+            };
+            a.note("sent", send_by_edges(edges_of(&[s]), &[s], FILE_BYTES, send));
+        },
+    );
+    a.client(|| a.note_mask("when all was read", s, POLLOUT));
+}
+
+fn an_edge_triggered_server_feeds_many_polling_clients(a: &Actor) {
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..12).map(|_| a.pair(&place)).collect();
+    a.meet();
+    const EACH: usize = 2 << 20;
+    a.at_once(
+        || {
+            std::thread::scope(|scope| {
+                for (index, &s) in streams.iter().enumerate() {
+                    a.thread(scope, &format!("{index}"), move || ask_and_poll(a, s, EACH));
+                }
+            });
+        },
+        || {
+            let bytes = pattern::bytes(6, 0, EACH);
+            for &s in &streams {
+                assert_eq!(receive_text(s, 3), "GET");
+            }
+            let send = |s, from: usize, len: usize| {
+                io::send(s, &bytes[from..from + len.min(70_000)], libc::MSG_NOSIGNAL)
+            };
+            a.note("sent", send_by_edges(edges_of(&streams), &streams, EACH, send));
+        },
+    );
 }
