@@ -27,6 +27,7 @@ pub struct Errno(pub i32);
 impl Errno {
     pub const AGAIN: Errno = Errno(libc::EAGAIN);
     pub const INTR: Errno = Errno(libc::EINTR);
+    pub const FAULT: Errno = Errno(libc::EFAULT);
 }
 
 pub type Result<T> = core::result::Result<T, Errno>;

@@ -1,9 +1,9 @@
 //! The stream offsets that the kernel keeps for a TCP socket (`tcp(7)` TCP_INFO, SIOCINQ,
-//! SIOCOUTQ), however its bytes were read or written.
+//! SIOCOUTQ), however its bytes were read or written; and moving bytes without waiting.
 
 use core::mem::size_of;
 
-use crate::{sys, Result};
+use crate::{handles, sys, Result};
 
 /// The leading part of the kernel's `struct tcp_info` up to `tcpi_segs_in`.
 #[repr(C)]
@@ -99,5 +99,86 @@ pub fn bytes_written(fd: i32, connector: bool) -> Result<u64> {
             Err(crate::Errno(libc::ENOTCONN))
         }
         _ => Ok((info.bytes_acked + unacknowledged).saturating_sub(u64::from(connector))),
+    }
+}
+
+/// Whether a receive would not find nothing: bytes, the end, or an error.
+pub fn has_news(fd: i32) -> bool {
+    handles::poll_now(fd, libc::POLLIN) & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0
+}
+
+/// Whether a send would not find the buffer full: room, or an error.
+pub fn has_room(fd: i32) -> bool {
+    handles::poll_now(fd, libc::POLLOUT) & (libc::POLLOUT | libc::POLLHUP | libc::POLLERR) != 0
+}
+
+/// Pieces that one call hands to the kernel; what lies behind them is another call's. A call for no bytes
+/// at all is not made.
+const PIECES_MAX: usize = 32;
+
+/// Sends what the kernel takes of `pieces`, without waiting and without SIGPIPE.
+///
+/// # Errors
+/// EAGAIN: nothing now. EFAULT: a piece is no memory. Anything else is the connection's.
+///
+/// # Safety
+/// Every piece is readable, or no memory at all.
+#[inline]
+pub unsafe fn send_now(fd: i32, pieces: impl Iterator<Item = (*mut u8, usize)>) -> Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the caller's promise.
+    unsafe { move_now(libc::SYS_sendmsg, fd, pieces, flags) }
+}
+
+/// Receives what is there into `pieces`, without waiting; 0 is the end of the stream. `peek` leaves
+/// the bytes there, `discard` counts them without giving them.
+///
+/// # Errors
+/// As for [`send_now`].
+///
+/// # Safety
+/// Every piece is writable, or no memory at all.
+#[inline]
+pub unsafe fn receive_now(
+    fd: i32,
+    pieces: impl Iterator<Item = (*mut u8, usize)>,
+    peek: bool,
+    discard: bool,
+) -> Result<usize> {
+    let peek = if peek { libc::MSG_PEEK } else { 0 };
+    let discard = if discard { libc::MSG_TRUNC } else { 0 };
+    // SAFETY: the caller's promise.
+    unsafe { move_now(libc::SYS_recvmsg, fd, pieces, peek | discard | libc::MSG_DONTWAIT) }
+}
+
+/// One call for all pieces, because the kernel tells a connection's error only once: were a second
+/// call to meet it, after a first had moved bytes, it would be lost.
+#[inline]
+unsafe fn move_now(
+    number: libc::c_long,
+    fd: i32,
+    pieces: impl Iterator<Item = (*mut u8, usize)>,
+    flags: i32,
+) -> Result<usize> {
+    let mut vector = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PIECES_MAX];
+    let (mut count, mut bytes) = (0, 0);
+    for (slot, (base, len)) in vector.iter_mut().zip(pieces) {
+        *slot = libc::iovec { iov_base: base.cast(), iov_len: len };
+        count += 1;
+        bytes += len;
+    }
+    if bytes == 0 {
+        return Ok(0);
+    }
+    // SAFETY: zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = vector.as_mut_ptr();
+    message.msg_iovlen = count;
+    loop {
+        // SAFETY: the message and its vector are valid; the pieces are the caller's promise.
+        match unsafe { sys!(number, fd, &raw mut message, flags) } {
+            Err(crate::Errno::INTR) => {}
+            result => return result,
+        }
     }
 }

@@ -11,7 +11,8 @@
 
 // UNSAFETY: exports C functions.
 #![allow(unsafe_code)]
-#![allow(clippy::missing_safety_doc)] // Each is the libc function of the same name.
+#![allow(clippy::missing_safety_doc)]
+// Each is the libc function of the same name.
 // SAFETY of every block in `exports`: the program's own arguments are passed on unchanged, to a
 // function with the contract of the libc function that the program called.
 #![allow(clippy::undocumented_unsafe_blocks)]

@@ -3,20 +3,22 @@
 //! Lock order: `recv`, then `send`, then a wait set's own lock. Nobody sleeps holding any of them.
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::Ordering::*;
 
+use shunt_carriers::{shm, Failure, Part, Sender, Sent};
 use shunt_link::{Link, VACANT};
 use shunt_os::{handles, park, tcp};
 use shunt_pairing::message::{Kind, Message};
-use shunt_ring::{Consumer, Corrupt, Producer, FUTEX, WAIT_SET};
+use shunt_ring::FUTEX;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Violation, WriterOn};
 
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
 use crate::wait::epoll::Managed;
-use crate::words::SlotWords;
 use crate::{inherit, search, wait};
+
+pub use shunt_carriers::shm::{incoming, outgoing};
 
 /// Something a peer wrote that cannot be.
 #[derive(Debug)]
@@ -28,22 +30,11 @@ impl From<Violation> for Broken {
     }
 }
 
-impl From<Corrupt> for Broken {
-    fn from(_: Corrupt) -> Broken {
+/// For a ring, whose only failure is a peer that lies; see `send` for a receiver that left.
+impl From<Failure> for Broken {
+    fn from(_: Failure) -> Broken {
         Broken
     }
-}
-
-/// The words of the direction that this end writes.
-pub fn outgoing(link: &Link, slot: u32) -> SlotWords {
-    // SAFETY: a link's memory stays mapped while a stream stands in it.
-    unsafe { SlotWords::new(link.memory.direction(slot, link.side)) }
-}
-
-/// The words of the direction that this end reads.
-pub fn incoming(link: &Link, slot: u32) -> SlotWords {
-    // SAFETY: as in `outgoing`.
-    unsafe { SlotWords::new(link.memory.direction(slot, link.side.other())) }
 }
 
 /// Puts a plain stream in `slot`. False if it is not to be had any more.
@@ -62,14 +53,11 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
         if !fits {
             return false;
         }
-        let (memory, side) = (&link.memory, link.side);
-        let bytes = memory.ring_bytes();
-        let (ours, theirs) = (memory.direction(slot, side), memory.direction(slot, side.other()));
-        // SAFETY: the slot's memory stays mapped while the stream stands in it, its size is a
-        // power of two, and this is the only producer of the direction.
-        let producer = unsafe { Producer::attach(ours, memory.data(slot, side), bytes) };
-        // SAFETY: as above, the only consumer.
-        let consumer = unsafe { Consumer::attach(theirs, memory.data(slot, side.other()), bytes) };
+        // SAFETY: the slot's memory stays mapped while the stream stands in it, and this is the
+        // only sender of the direction.
+        let producer = unsafe { shm::Sender::attach(link, slot) };
+        // SAFETY: as above, the only receiver.
+        let consumer = unsafe { shm::Receiver::attach(link, slot) };
         *recv = RecvSide::fresh(consumer);
         *send = SendSide::fresh(producer);
         socket.slot.store(slot, Relaxed);
@@ -127,34 +115,6 @@ pub fn agree_locked(socket: &Socket, recv: &mut RecvSide) -> Result<bool, Broken
         recv.reader.agree(&words)?;
     }
     Ok(true)
-}
-
-/// Wakes the peer's reader after something was published for it.
-#[inline]
-pub fn wake_reader(link: &Link, slot: u32, producer: &Producer) {
-    let bits = producer.take_data_waiters();
-    if bits != 0 {
-        wake(link, slot, bits, &producer.direction().wake.data_wanted);
-    }
-}
-
-/// Wakes the peer's writer after space or a decision was published for it.
-#[inline]
-pub fn wake_writer(link: &Link, slot: u32, consumer: &Consumer) {
-    let bits = consumer.take_space_waiters();
-    if bits != 0 {
-        wake(link, slot, bits, &consumer.direction().wake.space_wanted);
-    }
-}
-
-#[cold]
-fn wake(link: &Link, slot: u32, bits: u32, word: &AtomicU32) {
-    if bits & FUTEX != 0 {
-        park::wake_all(word);
-    }
-    if bits & WAIT_SET != 0 {
-        link.notify(slot);
-    }
 }
 
 /// Wakes everybody of this process who waits for the stream.
@@ -240,7 +200,7 @@ pub fn go_down(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, Broken>
     let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return Err(Broken) };
     let (slot, tail) = (socket.slot.load(Relaxed), producer.tail());
     let on = send.writer.go_down(&outgoing(link, slot), tail)?;
-    wake_reader(link, slot, producer);
+    producer.wake_receiver();
     left_ring(send, tail);
     note_tx_on_tcp(socket);
     Ok(on)
@@ -269,7 +229,7 @@ pub fn try_go_up(socket: &Socket, send: &mut SendSide) -> bool {
     let Ok(written) = tcp::bytes_written(fd, socket.connector.load(Relaxed)) else { return false };
     let offset = written + send.ring_only;
     let Some(producer) = &mut send.producer else { return false };
-    producer.start_at(offset);
+    producer.ring().start_at(offset);
     if !send.writer.go_up(&words, offset) {
         return false;
     }
@@ -286,27 +246,27 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let Some(link) = socket.link() else { return Err(Broken) };
     let words = outgoing(link, socket.slot.load(Relaxed));
     let fd = socket.fd.load(Relaxed);
+    let mut companion = shunt_carriers::tcp::Sender::new(fd);
     let mut buffer = [0u8; 16 * 1024];
     while let WriterOn::Resend { from, to } = send.writer.on() {
         let dead = handles::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
         let length = (to - from).min(buffer.len() as u64) as usize;
         let Some(producer) = &send.producer else { return Err(Broken) };
-        // SAFETY: the buffer is writable for `length`.
-        unsafe { producer.copy_back(from, buffer.as_mut_ptr(), length)? };
-        // SAFETY: `length` bytes were just written there.
-        let sent = unsafe {
-            if dead {
-                Ok(length)
-            } else {
-                handles::send_now(fd, buffer.as_ptr(), length)
-            }
+        producer.copy_back(from, &mut buffer[..length])?;
+        let part = Part::of(&buffer[..length]);
+        let sent = if dead {
+            Ok(Sent::Took(length))
+        } else {
+            // SAFETY: the buffer is our own.
+            unsafe { companion.try_send([part].into_iter()) }
         };
         match sent {
-            Ok(count) => send.writer.resent(&words, from + count as u64)?,
-            Err(error) if error.0 == libc::EAGAIN => return Ok(false),
-            Err(error) if error.0 == libc::EINTR => continue,
-            Err(error) => {
-                send.failed = Some(error.0);
+            Ok(Sent::Took(count)) => send.writer.resent(&words, from + count as u64)?,
+            Ok(Sent::Full) => return Ok(false),
+            Err(failure) => {
+                if let Failure::Kernel(error) = failure {
+                    send.failed = Some(error.0);
+                }
                 send.writer.resent(&words, to)?
             }
         };
@@ -363,7 +323,10 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let (Some(link), WriterOn::Ring) = (socket.link(), send.writer.on()) else { return Ok(false) };
     let slot = socket.slot.load(Relaxed);
     let seen = shunt_stream::Words::end(&outgoing(link, slot)) == End::Seen.encode();
-    let unread = send.producer.as_mut().map_or(Ok(0), Producer::unread)?;
+    let unread = match &mut send.producer {
+        Some(producer) => producer.unread()?.unwrap_or(0),
+        None => 0,
+    };
     let hold =
         seen && unread > 0 && link.is_alive() && !tcp::peer_has_ended(socket.fd.load(Relaxed));
     if hold {
@@ -393,7 +356,7 @@ pub fn report_drained(socket: &Socket, recv: &mut RecvSide) {
         return;
     }
     let empty = match &mut recv.consumer {
-        Some(consumer) => consumer.available_fresh().is_ok_and(|bytes| bytes == 0),
+        Some(consumer) => consumer.available().is_ok_and(|bytes| bytes == 0),
         None => true,
     };
     if let (true, Some(link)) = (empty, socket.link()) {
@@ -520,7 +483,7 @@ fn stop_reading(socket: &Socket, recv: &mut RecvSide) -> Result<StopOutcome, Bro
     let slot = socket.slot.load(Relaxed);
     let outcome = recv.reader.stop(&incoming(link, slot), recv.offset)?;
     if outcome == StopOutcome::Asked {
-        wake_writer(link, slot, consumer);
+        consumer.wake_sender();
         tell(link, Kind::Stopped, slot);
     }
     Ok(outcome)
@@ -572,7 +535,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             return Ok(());
         }
         let slot = socket.slot.load(Relaxed);
-        let tail = send.producer.as_ref().map_or(0, Producer::tail);
+        let tail = send.producer.as_ref().map_or(0, shm::Sender::tail);
         let was_ring = send.writer.on() == WriterOn::Ring;
         match send.writer.reader_died(&outgoing(link, slot), tail)? {
             ReaderDied::On(on) => {
@@ -620,9 +583,7 @@ pub fn restart_consumer(recv: &mut RecvSide) {
     let offset = recv.offset;
     if recv.reader.on() == ReaderOn::Ring {
         if let Some(consumer) = &mut recv.consumer {
-            if consumer.head() != offset {
-                consumer.start_at(offset);
-            }
+            consumer.cross_to(offset);
         }
     }
 }
@@ -663,7 +624,7 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
             };
             if asked.unwrap_or(false) {
                 if let Some(consumer) = &recv.consumer {
-                    wake_writer(link, slot, consumer);
+                    consumer.wake_sender();
                 }
                 tell(link, Kind::Stopped, slot);
                 if !alone {

@@ -29,6 +29,5 @@ pub mod send;
 pub mod service;
 pub mod table;
 pub mod wait;
-pub mod words;
 
 pub use outcome::Outcome;

@@ -11,10 +11,10 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicU8};
 
+use shunt_carriers::shm;
 use shunt_link::Link;
 use shunt_os::mapping;
 use shunt_os::peer::Tuple;
-use shunt_ring::{Consumer, Producer};
 use shunt_stats::StreamEntry;
 use shunt_stream::{Reader, Writer};
 
@@ -51,7 +51,7 @@ pub mod stage {
 /// The receiving half while attached.
 pub struct RecvSide {
     pub reader: Reader,
-    pub consumer: Option<Consumer>,
+    pub consumer: Option<shm::Receiver>,
     /// Stream offset of the next byte the program gets.
     pub offset: u64,
     pub offset_known: bool,
@@ -72,7 +72,7 @@ pub struct SendSide {
     pub writer: Writer,
     /// As in [`RecvSide`].
     pub waiting: u32,
-    pub producer: Option<Producer>,
+    pub producer: Option<shm::Sender>,
     /// Bytes that earlier segments of this direction carried on the ring alone.
     pub ring_only: u64,
     /// Where the present segment began.
@@ -256,7 +256,7 @@ fn chunk() -> Option<*mut Socket> {
 
 impl RecvSide {
     /// For a stream that was just put in a slot.
-    pub fn fresh(consumer: Consumer) -> RecvSide {
+    pub fn fresh(consumer: shm::Receiver) -> RecvSide {
         RecvSide { consumer: Some(consumer), ..RecvSide::new() }
     }
 
@@ -277,7 +277,7 @@ impl RecvSide {
 
 impl SendSide {
     /// For a stream that was just put in a slot.
-    pub fn fresh(producer: Producer) -> SendSide {
+    pub fn fresh(producer: shm::Sender) -> SendSide {
         SendSide { producer: Some(producer), ..SendSide::new() }
     }
 

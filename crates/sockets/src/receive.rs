@@ -6,8 +6,10 @@
 use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
-use shunt_os::{handles, set_errno, sys};
-use shunt_ring::{Consumer, Direction, FUTEX};
+use shunt_carriers::parts::{behind, up_to};
+use shunt_carriers::{tcp, Failure, How, Part, Received, Receiver};
+use shunt_os::{handles, set_errno};
+use shunt_ring::{Direction, FUTEX};
 use shunt_stats::Carrier;
 use shunt_stream::{End, ReaderOn};
 
@@ -45,8 +47,6 @@ enum Attempt {
 }
 
 const PEEK: i32 = libc::MSG_PEEK;
-/// Copies longer than this are published in pieces, so that both sides copy at the same time.
-pub const PIECE: usize = 32 * 1024;
 
 /// Receives as `recvmsg` does on a connected TCP socket.
 #[inline]
@@ -240,7 +240,7 @@ fn attempt(
         match observe_reader(socket, recv)? {
             ReaderOn::Ring if before == ReaderOn::Ring => {
                 if let Some(consumer) = &mut recv.consumer {
-                    if consumer.available_fresh()? > 0 {
+                    if consumer.available()? > 0 {
                         continue;
                     }
                 }
@@ -293,37 +293,13 @@ fn from_ring(
     already: usize,
 ) -> Result<usize, Broken> {
     let Some(consumer) = &mut recv.consumer else { return Err(Broken) };
-    let peek = request.flags & PEEK != 0;
-    let discard = request.flags & libc::MSG_TRUNC != 0;
-    let mut total = 0;
-    for (base, length) in parts(request.vector, already) {
-        // SAFETY: the program's own buffer; a bad one faults as a genuine call would report.
-        let count = unsafe {
-            match (peek, discard) {
-                (true, false) => consumer.peek(total, base, length)?,
-                (true, true) => consumer.available()?.saturating_sub(total).min(length),
-                (false, false) => read_in_pieces(consumer, base, length)?,
-                (false, true) => {
-                    let count = consumer.available()?.min(length);
-                    consumer.skip(count);
-                    count
-                }
-            }
-        };
-        total += count;
-        if count < length {
-            break;
-        }
-    }
-    if total > 0 && !peek {
+    let wanted = parts(request.vector, already);
+    // SAFETY: the program's own buffer; a bad one faults as a genuine call would report.
+    let received = unsafe { consumer.try_receive(wanted, how(request.flags)) }?;
+    let Received::Bytes(total) = received else { return Ok(0) };
+    if request.flags & PEEK == 0 {
         recv.offset += total as u64;
         recv.ring_only += total as u64;
-        let left = consumer.available()?;
-        if left <= consumer.capacity() / 4 * 3 {
-            if let Some(link) = socket.link() {
-                attach::wake_writer(link, socket.slot.load(Relaxed), consumer);
-            }
-        }
         if let Some(entry) = socket.entry() {
             entry.received(Carrier::Shm, total as u64);
         }
@@ -341,26 +317,8 @@ fn outgoing_unread(socket: &Socket) -> bool {
     // Lock order: recv, then send.
     let mut send = socket.send.lock();
     let on_ring = send.writer.on() == shunt_stream::WriterOn::Ring;
-    on_ring && send.producer.as_mut().is_some_and(|p| p.unread().is_ok_and(|bytes| bytes > 0))
-}
-
-/// A long read gives room back piece by piece, so that the writer goes on meanwhile.
-unsafe fn read_in_pieces(
-    consumer: &mut Consumer,
-    base: *mut u8,
-    length: usize,
-) -> Result<usize, Broken> {
-    let mut total = 0;
-    while total < length {
-        let piece = (length - total).min(PIECE);
-        // SAFETY: within the caller's buffer.
-        let count = unsafe { consumer.read(base.add(total), piece)? };
-        total += count;
-        if count < piece {
-            break;
-        }
-    }
-    Ok(total)
+    on_ring
+        && send.producer.as_mut().is_some_and(|p| p.ring().unread().is_ok_and(|bytes| bytes > 0))
 }
 
 /// A peek where one carrier's last bytes and the next one's first lie side by side: TCP before the
@@ -389,14 +347,11 @@ fn peek_over_the_seam(
     let count = match recv.reader.on() {
         ReaderOn::Crossing { up_at } if far == up_at => peek_ahead(socket, recv, request, near)?,
         ReaderOn::Ring if far == direction.tail() => {
-            let fd = socket.fd.load(Relaxed);
-            let flags = PEEK | libc::MSG_DONTWAIT;
-            match parts(request.vector, near).next() {
-                // SAFETY: the program's own buffer.
-                Some((base, length)) => unsafe {
-                    sys!(libc::SYS_recvfrom, fd, base, length, flags, 0, 0).unwrap_or(0)
-                },
-                None => 0,
+            let mut companion = tcp::Receiver::new(socket.fd.load(Relaxed));
+            // SAFETY: the program's own buffer.
+            match unsafe { companion.try_receive(parts(request.vector, near), How::PEEK) } {
+                Ok(Received::Bytes(count)) => count,
+                _ => 0,
             }
         }
         _ => 0,
@@ -423,7 +378,7 @@ fn peek_ahead(
     }
     let data = link.memory.data(slot, writer);
     let mut total = 0u64;
-    for (base, length) in parts(request.vector, already) {
+    for Part { base, len: length } in parts(request.vector, already) {
         let count = (length as u64).min(published - total);
         for step in 0..count {
             let at = (up_at + total + step) & (capacity - 1);
@@ -444,14 +399,14 @@ pub fn is_no_address(pointer: *mut libc::c_void) -> bool {
 }
 
 /// The parts of `vector` behind its first `skip` bytes, empty ones left out.
-pub fn parts(vector: &[iovec], skip: usize) -> impl Iterator<Item = (*mut u8, usize)> + '_ {
-    let mut skip = skip;
-    vector.iter().filter_map(move |part| {
-        let passed = skip.min(part.iov_len);
-        skip -= passed;
-        let length = part.iov_len - passed;
-        (length > 0).then(|| (part.iov_base.cast::<u8>().wrapping_add(passed), length))
-    })
+#[inline]
+pub fn parts(vector: &[iovec], skip: usize) -> impl Iterator<Item = Part> + '_ {
+    let parts = vector.iter().map(|part| Part { base: part.iov_base.cast(), len: part.iov_len });
+    behind(parts, skip)
+}
+
+fn how(flags: i32) -> How {
+    How { peek: flags & PEEK != 0, discard: flags & libc::MSG_TRUNC != 0 }
 }
 
 fn from_tcp(
@@ -464,29 +419,17 @@ fn from_tcp(
     if limit == 0 {
         return Ok(Attempt::Empty);
     }
-    let fd = socket.fd.load(Relaxed);
-    let keep = PEEK | libc::MSG_TRUNC;
-    let flags = request.flags & keep | libc::MSG_DONTWAIT;
-    let mut total = 0u64;
-    for (base, length) in parts(request.vector, already) {
-        let length = (length as u64).min(limit - total) as usize;
-        if length == 0 || (total > 0 && request.flags & PEEK != 0) {
-            break;
-        }
-        // SAFETY: the program's own buffer; the kernel answers EFAULT if it is none.
-        let result = unsafe { sys!(libc::SYS_recvfrom, fd, base, length, flags, 0, 0) };
-        match result {
-            Ok(count) => {
-                total += count as u64;
-                if count < length {
-                    break;
-                }
-            }
-            Err(_) if total > 0 => break,
-            Err(error) if error.0 == libc::EAGAIN => return Ok(Attempt::Empty),
-            Err(error) => return Ok(Attempt::Error(error.0)),
-        }
-    }
+    let mut companion = tcp::Receiver::new(socket.fd.load(Relaxed));
+    let within = up_to(parts(request.vector, already), limit);
+    // SAFETY: the program's own buffer; the kernel answers EFAULT if it is none.
+    let total = match unsafe { companion.try_receive(within, how(request.flags)) } {
+        Ok(Received::Bytes(count)) => count as u64,
+        Ok(Received::Ended) => 0,
+        Ok(Received::Empty) => return Ok(Attempt::Empty),
+        Err(Failure::Kernel(error)) => return Ok(Attempt::Error(error.0)),
+        Err(Failure::BadMemory) => return Ok(Attempt::Error(libc::EFAULT)),
+        Err(Failure::Corrupt | Failure::Left | Failure::Lost) => return Err(Broken),
+    };
     if request.flags & PEEK == 0 {
         recv.offset += total;
         if let (true, Some(entry)) = (total > 0, socket.entry()) {

@@ -3,15 +3,16 @@
 use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
+use shunt_carriers::{Failure, Part, Sender, Sent};
 use shunt_os::{handles, set_errno, sys};
-use shunt_ring::{Direction, Producer, FUTEX};
+use shunt_ring::{Direction, FUTEX};
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::WriterOn;
 
 use crate::attach::{self, break_stream, go_down, observe_writer, resend, try_go_up, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{Mode, SendSide, Socket};
-use crate::receive::{is_no_address, parts, PIECE};
+use crate::receive::{is_no_address, parts};
 use crate::search::{self, Way};
 use crate::service::{self, Request as Ask};
 use crate::wait::blocking::{self, Woken};
@@ -195,7 +196,7 @@ fn native(
     }
     // Part of it is in the ring already: what is left, piece by piece.
     let mut total = sent;
-    for (base, length) in parts(request.vector, sent) {
+    for Part { base, len: length } in parts(request.vector, sent) {
         // SAFETY: the program's own buffer.
         let result = unsafe {
             shunt_os::real::send(
@@ -249,43 +250,17 @@ fn attempt(
             }
         }
     }
-    let (Some(link), Some(producer)) = (socket.link(), &mut side.producer) else {
-        return Err(Broken);
-    };
-    let mut total = 0;
-    let mut staged = 0;
-    'parts: for (base, length) in parts(vector, already) {
-        let mut done = 0;
-        while done < length {
-            let piece = (length - done).min(PIECE);
-            // SAFETY: the program's own buffer.
-            let count = unsafe { producer.stage_copy(base.add(done), piece)? };
-            done += count;
-            staged += count;
-            if staged >= PIECE {
-                publish(socket, link, producer);
-                total += core::mem::take(&mut staged);
-            }
-            if count < piece {
-                break 'parts;
-            }
+    let Some(producer) = &mut side.producer else { return Err(Broken) };
+    // SAFETY: the program's own buffer.
+    match unsafe { producer.try_send(parts(vector, already)) } {
+        Ok(Sent::Took(total)) => {
+            count_sent(socket, total);
+            Ok(Attempt::Took(total))
         }
+        // A reader that left since we observed is found by the next attempt.
+        Ok(Sent::Full) | Err(Failure::Left) => Ok(Attempt::Full),
+        Err(_) => Err(Broken),
     }
-    if staged > 0 {
-        publish(socket, link, producer);
-        total += staged;
-    }
-    if total == 0 {
-        return Ok(Attempt::Full);
-    }
-    count_sent(socket, total);
-    Ok(Attempt::Took(total))
-}
-
-#[inline]
-fn publish(socket: &Socket, link: &shunt_link::Link, producer: &mut Producer) {
-    producer.publish();
-    attach::wake_reader(link, socket.slot.load(Relaxed), producer);
 }
 
 #[inline]
@@ -320,11 +295,10 @@ pub fn send_from(
             return None;
         }
     }
-    let link = socket.link()?;
     let producer = side.producer.as_mut()?;
     let mut total = 0usize;
     while total < count {
-        let Ok((base, free)) = producer.writable() else {
+        let Ok((base, free)) = producer.ring().writable() else {
             drop(side);
             break_stream(index, socket);
             return None;
@@ -351,7 +325,7 @@ pub fn send_from(
                 break;
             }
             Ok(got) => {
-                producer.stage(got);
+                producer.ring().stage(got);
                 total += got;
                 if got < length {
                     break;
@@ -364,7 +338,7 @@ pub fn send_from(
     if total == 0 {
         return None;
     }
-    publish(socket, link, producer);
+    producer.publish();
     count_sent(socket, total);
     Some(Ok(total))
 }
@@ -382,7 +356,7 @@ pub fn wait_for_room(
         if !matches!(observe_writer(socket, &mut side), Ok(WriterOn::Ring)) {
             return None;
         }
-        let free = side.producer.as_mut().map(Producer::free);
+        let free = side.producer.as_mut().map(|producer| producer.ring().free());
         if matches!(free, Some(Ok(free)) if free > 0) {
             return None;
         }

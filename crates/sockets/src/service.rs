@@ -8,6 +8,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 
+use shunt_carriers::{tcp, Part, Sender, Sent};
 use shunt_link::{Link, Memory, Side};
 use shunt_os::handles::{self, Received};
 use shunt_os::peer::{Diagnosis, Endpoint, Owner, Tuple};
@@ -289,8 +290,7 @@ pub fn resend_after_close(socket: &Socket, send: &mut SendSide) -> bool {
     let Some(service) = running() else { return false };
     let Ok(fd) = handles::duplicate(socket.fd.load(Relaxed)) else { return false };
     let mut bytes = vec![0u8; (to - from) as usize];
-    // SAFETY: the vector is writable for its length.
-    if unsafe { producer.copy_back(from, bytes.as_mut_ptr(), bytes.len()) }.is_err() {
+    if producer.copy_back(from, &mut bytes).is_err() {
         handles::close(fd);
         return false;
     }
@@ -829,10 +829,9 @@ impl Orphan {
         while let WriterOn::Resend { from, to } = self.writer.on() {
             let rest = &self.bytes[(from - self.start) as usize..(to - self.start) as usize];
             // SAFETY: a slice of our own.
-            match unsafe { handles::send_now(self.fd, rest.as_ptr(), rest.len()) } {
-                Ok(count) => self.writer.resent(&words, from + count as u64)?,
-                Err(error) if error.0 == libc::EAGAIN => return Ok(false),
-                Err(error) if error.0 == libc::EINTR => continue,
+            match unsafe { tcp::Sender::new(self.fd).try_send([Part::of(rest)].into_iter()) } {
+                Ok(Sent::Took(count)) => self.writer.resent(&words, from + count as u64)?,
+                Ok(Sent::Full) => return Ok(false),
                 Err(_) => return Ok(true),
             };
         }

@@ -194,16 +194,6 @@ pub fn option_timeout(fd: i32, name: i32) -> Option<u64> {
     (got.is_ok() && ns > 0).then_some(ns)
 }
 
-/// Sends on a stream without blocking and without SIGPIPE.
-///
-/// # Safety
-/// `base..base + len` is readable.
-pub unsafe fn send_now(fd: i32, base: *const u8, len: usize) -> Result<usize> {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the caller vouches for the range.
-    unsafe { sys!(libc::SYS_sendto, fd, base, len, flags, 0, 0) }
-}
-
 /// `shutdown` of both directions.
 pub fn shut_both(fd: i32) {
     // SAFETY: no pointers.

@@ -3,8 +3,8 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
+use shunt_carriers::shm;
 use shunt_os::{handles, real, tcp};
-use shunt_ring::Consumer;
 use shunt_stats::Reason;
 use shunt_stream::{End, ReaderOn};
 
@@ -331,7 +331,7 @@ fn unread(socket: &Socket) -> Option<c_int> {
     if socket.mode() != Mode::Attached || send.writer.on() != shunt_stream::WriterOn::Ring {
         return None;
     }
-    let producer = send.producer.as_mut()?;
+    let producer = send.producer.as_mut()?.ring();
     let half = producer.capacity() as u64 / 2;
     Some(producer.unread().ok()?.saturating_sub(half) as c_int)
 }
@@ -346,7 +346,7 @@ fn ring_bytes(socket: &Socket) -> Option<c_int> {
     let direction = crate::wait::blocking::direction(socket, false)?;
     let bytes = match recv.reader.on() {
         ReaderOn::Ring => {
-            let ring = recv.consumer.as_mut().map(Consumer::available_fresh)?.ok()? as u64;
+            let ring = recv.consumer.as_mut().map(shm::Receiver::available)?.ok()? as u64;
             let ended = matches!(End::decode(direction.end()), Ok(End::Down(_)));
             ring + if ended { tcp::readable(fd).unwrap_or(0) } else { 0 }
         }

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_ring::WAIT_SET;
-use shunt_stream::{ReaderOn, WriterOn};
+use shunt_stream::{ReaderOn, Words, WriterOn};
 
 use crate::attach::{self, agree_locked, break_stream, observe_reader, observe_writer, Broken};
 use crate::pool::{Mode, Socket};
@@ -114,7 +114,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             halves.tcp_open = true;
         } else {
             let ready = match (recv.reader.on(), &mut recv.consumer) {
-                (ReaderOn::Ring, Some(consumer)) => consumer.available_fresh()? > 0,
+                (ReaderOn::Ring, Some(consumer)) => consumer.available()? > 0,
                 _ => false,
             };
             if ready {
@@ -123,7 +123,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                 match observe_reader(socket, &mut recv)? {
                     ReaderOn::Ring => {
                         if let Some(consumer) = &mut recv.consumer {
-                            halves.readable = consumer.available_fresh()? > 0;
+                            halves.readable = consumer.available()? > 0;
                         }
                         if !halves.readable {
                             attach::report_drained(socket, &mut recv);
@@ -144,13 +144,13 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         let offset = recv.offset;
         match (recv.reader.on(), &mut recv.consumer) {
             (ReaderOn::Ring, Some(consumer)) => {
-                halves.arrived = Some(consumer.head() + consumer.available()? as u64);
+                halves.arrived = Some(consumer.head() + consumer.known()? as u64);
             }
             // The ring's bytes count once TCP has arrived up to the crossing, and not before: until
             // then a program that is told of them finds nothing.
             (ReaderOn::Crossing { up_at }, Some(consumer)) => {
                 let by_tcp = offset + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
-                let all = consumer.direction().tail();
+                let all = consumer.words().tail();
                 halves.arrived = Some(if by_tcp < up_at { by_tcp } else { all });
             }
             _ => {}

@@ -1,0 +1,58 @@
+//! Shared memory: a ring each way in a slot of a link, and the bells of the link.
+//!
+//! A half is a ring's end that also wakes: whoever publishes rings, and only for a peer that said it
+//! waits. Bytes are moved between `stream`'s going up and going down; a half knows the segment's end
+//! word only as far as a carrier must, to tell an end or a receiver that left from mere silence, and
+//! looks at it only when there is nothing else to say.
+//!
+//! It does not notice the peer's death. The companion does, and `link`.
+
+mod receiver;
+mod sender;
+#[cfg(all(test, not(miri)))]
+mod tests;
+mod words;
+
+use core::sync::atomic::AtomicU32;
+
+use shunt_link::Link;
+use shunt_os::park;
+use shunt_ring::{FUTEX, WAIT_SET};
+
+use crate::{Capabilities, Carrier};
+
+pub use receiver::Receiver;
+pub use sender::Sender;
+pub use words::{incoming, outgoing, SlotWords};
+
+pub struct Shm;
+
+impl Carrier for Shm {
+    const CAPABILITIES: Capabilities = Capabilities {
+        keeps_bytes: true,
+        flow_control: true,
+        coalesces: true,
+        integrity: true,
+        completions: true,
+        ordered: true,
+        registration: false,
+        tells_of_death: false,
+        exact_readiness: true,
+    };
+    type Sender = Sender;
+    type Receiver = Receiver;
+}
+
+/// Copies longer than this are shown in pieces, so that both sides copy at the same time.
+const PIECE: usize = 32 * 1024;
+
+/// Wakes the peer in the ways that it asked for.
+#[cold]
+fn wake(link: &Link, slot: u32, bits: u32, word: &AtomicU32) {
+    if bits & FUTEX != 0 {
+        park::wake_all(word);
+    }
+    if bits & WAIT_SET != 0 {
+        link.notify(slot);
+    }
+}

@@ -1,0 +1,185 @@
+//! The reading end of a ring, with the bell of its link.
+// UNSAFETY: attaches to the link's memory and copies into the program's.
+#![allow(unsafe_code)]
+
+use shunt_link::Link;
+use shunt_ring::{Consumer, FUTEX};
+use shunt_stream::{End, Words};
+
+use super::{incoming, wake, SlotWords, PIECE};
+use crate::carrier::Half;
+use crate::{Failure, How, Part, Received, Wait};
+
+/// Used under the stream's receive lock.
+pub struct Receiver {
+    pub(super) ring: Consumer,
+    link: &'static Link,
+    slot: u32,
+}
+
+impl Receiver {
+    /// The end that this process reads in `slot`.
+    ///
+    /// # Safety
+    /// The link's memory stays mapped while the result is used, and the direction has no other
+    /// receiver at the same time.
+    pub unsafe fn attach(link: &'static Link, slot: u32) -> Receiver {
+        let (memory, writer) = (&link.memory, link.side.other());
+        let (words, data) = (memory.direction(slot, writer), memory.data(slot, writer));
+        // SAFETY: the caller's promise; `Memory` checked that the size is a power of two.
+        let ring = unsafe { Consumer::attach(words, data, memory.ring_bytes()) };
+        Receiver { ring, link, slot }
+    }
+
+    /// Takes the next bytes from `offset` on, where the stream stands; nothing if it is there.
+    pub fn cross_to(&mut self, offset: u64) {
+        if self.ring.head() != offset {
+            self.ring.start_at(offset);
+        }
+    }
+
+    /// Offset of the first byte not yet taken.
+    #[inline(always)]
+    pub fn head(&self) -> u64 {
+        self.ring.head()
+    }
+
+    /// Bytes that can be taken, as far as is known.
+    #[inline]
+    pub fn known(&mut self) -> Result<usize, Failure> {
+        Ok(self.ring.available()?)
+    }
+
+    pub fn words(&self) -> SlotWords {
+        incoming(self.link, self.slot)
+    }
+
+    /// Bytes that can be taken, as of now.
+    #[inline]
+    pub fn available(&mut self) -> Result<usize, Failure> {
+        Ok(self.ring.available_fresh()?)
+    }
+
+    /// Wakes the peer's writer after space or a decision was published for it.
+    #[inline]
+    pub fn wake_sender(&self) {
+        let bits = self.ring.take_space_waiters();
+        if bits != 0 {
+            wake(self.link, self.slot, bits, &self.ring.direction().wake.space_wanted);
+        }
+    }
+
+    /// After bytes were taken: a full ring is to have room worth waking for ([`Sender::has_room`]).
+    ///
+    /// [`Sender::has_room`]: super::Sender::has_room
+    #[inline]
+    fn released(&mut self) -> Result<(), Failure> {
+        if self.ring.available()? <= self.ring.capacity() / 4 * 3 {
+            self.wake_sender();
+        }
+        Ok(())
+    }
+
+    /// The end word says that the ring ended where the receiver stands.
+    #[cold]
+    pub(super) fn ended(&mut self) -> Result<bool, Failure> {
+        match End::decode(self.words().end()) {
+            Ok(End::Down(at)) if at == self.ring.head() => Ok(true),
+            // Published between the look into the ring and this one; or a peer that lies.
+            Ok(End::Down(_)) if self.available()? == 0 => Err(Failure::Corrupt),
+            Ok(_) => Ok(false),
+            Err(_) => Err(Failure::Corrupt),
+        }
+    }
+}
+
+impl Half for Receiver {
+    fn ready(&mut self) -> Result<bool, Failure> {
+        Ok(self.available()? > 0 || self.ended()?)
+    }
+
+    fn announce(&mut self) -> Wait {
+        let value = self.ring.want_data(FUTEX);
+        let words = self.link.memory.direction(self.slot, self.link.side.other());
+        // SAFETY: the link lives for ever, its memory while a stream stands in it (`attach`); the
+        // reference is to atomics alone.
+        let words: &'static shunt_ring::Direction = unsafe { words.as_ref() };
+        Wait::Word { word: &words.wake.data_wanted, value }
+    }
+}
+
+impl crate::Receiver for Receiver {
+    #[inline]
+    unsafe fn try_receive(
+        &mut self,
+        parts: impl Iterator<Item = Part>,
+        how: How,
+    ) -> Result<Received, Failure> {
+        let mut total = 0;
+        let mut empty = false;
+        for part in parts {
+            // SAFETY: the caller's promise, and the program's memory is not the link's.
+            let count = unsafe { self.receive_part(total, part, how) }?;
+            total += count;
+            empty = count < part.len;
+            if empty {
+                break;
+            }
+        }
+        if total > 0 && !how.peek {
+            self.released()?;
+        } else if total == 0 && empty {
+            return Ok(if self.ended()? { Received::Ended } else { Received::Empty });
+        }
+        Ok(Received::Bytes(total))
+    }
+}
+
+impl Receiver {
+    /// # Safety
+    /// As for `try_receive`.
+    #[inline]
+    unsafe fn receive_part(
+        &mut self,
+        already: usize,
+        part: Part,
+        how: How,
+    ) -> Result<usize, Failure> {
+        let ring = &mut self.ring;
+        let count = match (how.peek, how.discard) {
+            // SAFETY: the caller's promise.
+            (false, false) => unsafe { read_in_pieces(ring, part) }?,
+            // SAFETY: the caller's promise.
+            (true, false) => unsafe { ring.peek(already, part.base, part.len) }?,
+            (false, true) => {
+                let count = ring.available_at_least(part.len)?.min(part.len);
+                ring.skip(count);
+                count
+            }
+            (true, true) => {
+                let wanted = already.saturating_add(part.len);
+                ring.available_at_least(wanted)?.saturating_sub(already).min(part.len)
+            }
+        };
+        Ok(count)
+    }
+}
+
+/// A long read gives room back piece by piece, so that the writer goes on meanwhile.
+///
+/// # Safety
+/// As for `try_receive`.
+#[inline]
+unsafe fn read_in_pieces(ring: &mut Consumer, part: Part) -> Result<usize, Failure> {
+    let mut total = 0;
+    while total < part.len {
+        let piece = (part.len - total).min(PIECE);
+        // SAFETY: within the caller's part.
+        let count = unsafe { ring.read(part.base.wrapping_add(total), piece) }?;
+        total += count;
+        if count < piece {
+            break;
+        }
+    }
+    Ok(total)
+}

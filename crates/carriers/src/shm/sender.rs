@@ -1,0 +1,158 @@
+//! The writing end of a ring, with the bell of its link.
+// UNSAFETY: attaches to the link's memory and copies the program's.
+#![allow(unsafe_code)]
+
+use shunt_link::Link;
+use shunt_ring::{Producer, FUTEX};
+use shunt_stream::{End, Words};
+
+use super::{outgoing, wake, SlotWords, PIECE};
+use crate::carrier::Half;
+use crate::{Failure, Part, Sent, Shut, Wait};
+
+/// Used under the stream's send lock.
+pub struct Sender {
+    ring: Producer,
+    link: &'static Link,
+    slot: u32,
+}
+
+impl Sender {
+    /// The end that this process writes in `slot`.
+    ///
+    /// # Safety
+    /// The link's memory stays mapped while the result is used, and the direction has no other
+    /// sender at the same time.
+    pub unsafe fn attach(link: &'static Link, slot: u32) -> Sender {
+        let (memory, side) = (&link.memory, link.side);
+        let (words, data) = (memory.direction(slot, side), memory.data(slot, side));
+        // SAFETY: the caller's promise; `Memory` checked that the size is a power of two.
+        let ring = unsafe { Producer::attach(words, data, memory.ring_bytes()) };
+        Sender { ring, link, slot }
+    }
+
+    /// The ring itself, for what only a ring can: a segment's start, a read(2) straight into it.
+    /// What is staged there is shown by [`publish`](Self::publish).
+    #[inline(always)]
+    pub fn ring(&mut self) -> &mut Producer {
+        &mut self.ring
+    }
+
+    /// Offset behind the last byte accepted.
+    #[inline(always)]
+    pub fn tail(&self) -> u64 {
+        self.ring.tail()
+    }
+
+    pub fn words(&self) -> SlotWords {
+        outgoing(self.link, self.slot)
+    }
+
+    /// Copies accepted bytes from offset `from` on back, to send them by another carrier.
+    pub fn copy_back(&self, from: u64, into: &mut [u8]) -> Result<(), Failure> {
+        // SAFETY: the slice is writable, and Rust's memory is not the link's.
+        unsafe { self.ring.copy_back(from, into.as_mut_ptr(), into.len()) }?;
+        Ok(())
+    }
+
+    /// Whether there is room worth a wake-up, as the kernel judges a send buffer: not for one byte.
+    pub fn has_room(&mut self) -> Result<bool, Failure> {
+        let enough = self.ring.capacity() / 4;
+        Ok(self.ring.free_at_least(enough)? >= enough)
+    }
+
+    /// Shows the receiver everything staged.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.ring.publish();
+        self.wake_receiver();
+    }
+
+    /// Wakes the peer's reader after something was published for it.
+    #[inline]
+    pub fn wake_receiver(&self) {
+        let bits = self.ring.take_data_waiters();
+        if bits != 0 {
+            wake(self.link, self.slot, bits, &self.ring.direction().wake.data_wanted);
+        }
+    }
+
+    /// The end word says that nobody will take what is in the ring.
+    #[cold]
+    fn receiver_left(&self) -> Result<bool, Failure> {
+        match End::decode(self.words().end()) {
+            Ok(End::Stop(_) | End::Closed(_)) => Ok(true),
+            Ok(_) => Ok(false),
+            Err(_) => Err(Failure::Corrupt),
+        }
+    }
+}
+
+impl Half for Sender {
+    fn ready(&mut self) -> Result<bool, Failure> {
+        Ok(self.has_room()? || self.receiver_left()?)
+    }
+
+    fn announce(&mut self) -> Wait {
+        let value = self.ring.want_space(FUTEX);
+        let words = self.link.memory.direction(self.slot, self.link.side);
+        // SAFETY: the link lives for ever, its memory while a stream stands in it (`attach`); the
+        // reference is to atomics alone.
+        let words: &'static shunt_ring::Direction = unsafe { words.as_ref() };
+        Wait::Word { word: &words.wake.space_wanted, value }
+    }
+}
+
+impl crate::Sender for Sender {
+    /// All parts are one publication, long ones apart.
+    #[inline]
+    unsafe fn try_send(&mut self, parts: impl Iterator<Item = Part>) -> Result<Sent, Failure> {
+        let (mut total, mut staged) = (0, 0);
+        let mut full = false;
+        'parts: for part in parts {
+            let mut done = 0;
+            while done < part.len {
+                let piece = (part.len - done).min(PIECE);
+                // SAFETY: the caller's promise, and the program's memory is not the link's.
+                let count = unsafe { self.ring.stage_copy(part.base.wrapping_add(done), piece) }?;
+                done += count;
+                staged += count;
+                if staged >= PIECE {
+                    self.publish();
+                    total += core::mem::take(&mut staged);
+                }
+                full = count < piece;
+                if full {
+                    break 'parts;
+                }
+            }
+        }
+        if staged > 0 {
+            self.publish();
+        }
+        total += staged;
+        if total == 0 && full {
+            return if self.receiver_left()? { Err(Failure::Left) } else { Ok(Sent::Full) };
+        }
+        Ok(Sent::Took(total))
+    }
+
+    /// In a stream it is `Writer::go_down` that does this, and knows what follows; here is the same
+    /// change of the same word, for a carrier alone.
+    fn try_shut(&mut self) -> Result<Shut, Failure> {
+        let words = self.words();
+        let down = End::Down(self.tail());
+        match End::decode(words.end()).map_err(|_| Failure::Corrupt)? {
+            End::Seen if words.end_cas(End::Seen.encode(), down.encode()).is_ok() => {}
+            End::Open => return Ok(Shut::Later),
+            End::Down(at) if at == self.tail() => return Ok(Shut::Done),
+            _ => return Err(Failure::Left),
+        }
+        self.wake_receiver();
+        Ok(Shut::Done)
+    }
+
+    fn unread(&mut self) -> Result<Option<u64>, Failure> {
+        Ok(Some(self.ring.unread()?))
+    }
+}

@@ -1,0 +1,102 @@
+//! What only shared memory has: segments that have not begun or were left, bells, words that lie.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use shunt_link::{Link, VACANT};
+use shunt_os::handles;
+use shunt_ring::{FUTEX, WAIT_SET};
+use shunt_stream::{End as Word, Reader, Words, Writer};
+
+use crate::conformance::subject::{slot_pair, up, End, ShmSubject, Subject, RING_BYTES};
+use crate::conformance::{await_ready, receive, send};
+use crate::shm::Shm;
+use crate::{Failure, How, Received, Sender, Sent, Shut};
+
+const RING: usize = RING_BYTES as usize;
+
+fn link_of(end: &End<Shm>) -> &'static Link {
+    end.ground.downcast_ref::<&'static Link>().expect("a link")
+}
+
+fn space_wanted(end: &End<Shm>) -> u32 {
+    end.receiver.ring.direction().wake.space_wanted.load(Relaxed)
+}
+
+fn got(count: usize) -> Result<Received, Failure> {
+    Ok(Received::Bytes(count))
+}
+
+#[test]
+fn a_full_ring_that_its_receiver_left_is_not_merely_full() {
+    let (mut near, mut far) = slot_pair(RING_BYTES);
+    up(&mut near.sender, &mut far.receiver, 0);
+    assert_eq!(send(&mut near.sender, &[1; RING]), Ok(Sent::Took(RING)));
+    assert_eq!(send(&mut near.sender, &[1]), Ok(Sent::Full));
+    let words = far.receiver.words();
+    words.end_cas(Word::Seen.encode(), Word::Stop(0).encode()).expect("nobody else changes it");
+    assert_eq!(send(&mut near.sender, &[1]), Err(Failure::Left));
+    await_ready(&mut near.sender).expect("who waited is told to try");
+    assert_eq!(near.sender.try_shut(), Err(Failure::Left));
+}
+
+#[test]
+fn a_segment_that_nobody_noticed_is_shut_later() {
+    let (mut near, far) = slot_pair(RING_BYTES);
+    Reader::new().agree(&far.receiver.words()).expect("honest peers");
+    assert!(Writer::new().go_up(&near.sender.words(), 0));
+    assert_eq!(near.sender.try_shut(), Ok(Shut::Later));
+    let words = far.receiver.words();
+    words.end_cas(Word::Open.encode(), Word::Seen.encode()).expect("nobody else changes it");
+    assert_eq!(near.sender.try_shut(), Ok(Shut::Done));
+    assert_eq!(near.sender.try_shut(), Ok(Shut::Done), "twice is once");
+}
+
+#[test]
+fn an_end_beyond_the_last_byte_is_a_lie() {
+    for lie in [Word::Down(5).encode(), 1 << 3] {
+        let (mut near, mut far) = slot_pair(RING_BYTES);
+        up(&mut near.sender, &mut far.receiver, 0);
+        far.receiver.words().end_cas(Word::Seen.encode(), lie).expect("nobody else changes it");
+        assert_eq!(receive(&mut far.receiver, &mut [0], How::TAKE), Err(Failure::Corrupt));
+    }
+}
+
+/// The last bytes and the end are published between a look into the ring and one at the word.
+#[test]
+fn an_end_seen_before_the_last_bytes_is_no_end_yet() {
+    let (mut near, mut far) = <ShmSubject>::pair();
+    assert_eq!(send(&mut near.sender, &[1; 5]), Ok(Sent::Took(5)));
+    assert_eq!(near.sender.try_shut(), Ok(Shut::Done));
+    assert_eq!(far.receiver.ended(), Ok(false));
+    assert_eq!(receive(&mut far.receiver, &mut [0; 9], How::TAKE), got(5));
+    assert_eq!(receive(&mut far.receiver, &mut [0; 9], How::TAKE), Ok(Received::Ended));
+}
+
+#[test]
+fn a_waiting_set_is_marked_and_its_bell_rung_once() {
+    let (mut near, mut far) = <ShmSubject>::pair();
+    let link = link_of(&far);
+    let map = link.own_ready();
+    map.announce_sleep();
+    far.receiver.ring.want_data(WAIT_SET);
+    assert_eq!(send(&mut near.sender, &[1]), Ok(Sent::Took(1)));
+    let mut marked = VACANT;
+    map.drain(|slot| marked = slot);
+    assert_eq!(marked, 1);
+    assert_ne!(handles::poll_now(link.own_bell, libc::POLLIN), 0);
+    handles::silence(link.own_bell);
+    assert_eq!(send(&mut near.sender, &[2]), Ok(Sent::Took(1)));
+    assert_eq!(handles::poll_now(link.own_bell, libc::POLLIN), 0, "nobody waits now");
+    assert_eq!(receive(&mut far.receiver, &mut [0; 9], How::TAKE), Ok(Received::Bytes(2)));
+}
+
+#[test]
+fn a_sender_is_woken_for_a_quarter_of_the_ring_and_not_for_less() {
+    let (mut near, mut far) = <ShmSubject>::pair();
+    assert_eq!(send(&mut near.sender, &[1; RING]), Ok(Sent::Took(RING)));
+    near.sender.ring().want_space(FUTEX);
+    assert_eq!(receive(&mut far.receiver, &mut [0; RING / 4 - 1], How::TAKE), got(RING / 4 - 1));
+    assert_ne!(space_wanted(&far), 0);
+    assert_eq!(receive(&mut far.receiver, &mut [0], How::TAKE), got(1));
+    assert_eq!(space_wanted(&far), 0);
+}

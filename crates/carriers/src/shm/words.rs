@@ -1,0 +1,63 @@
+//! The handover's words where they lie: in a slot of a link's shared memory.
+// UNSAFETY: reaches them by address.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+use shunt_link::{Link, Side};
+use shunt_ring::Direction;
+use shunt_stream::Words;
+
+/// The words of one direction of a slot, for [`Writer`](shunt_stream::Writer) and
+/// [`Reader`](shunt_stream::Reader). The mapping outlives every stream in it.
+#[derive(Clone, Copy)]
+pub struct SlotWords(NonNull<Direction>);
+
+// SAFETY: the address is of a shared mapping, valid on every thread; only atomics are reached by it.
+unsafe impl Send for SlotWords {}
+
+/// The words of the direction that this end writes.
+pub fn outgoing(link: &Link, slot: u32) -> SlotWords {
+    SlotWords::of(link, slot, link.side)
+}
+
+/// The words of the direction that this end reads.
+pub fn incoming(link: &Link, slot: u32) -> SlotWords {
+    SlotWords::of(link, slot, link.side.other())
+}
+
+impl SlotWords {
+    fn of(link: &Link, slot: u32, writer: Side) -> SlotWords {
+        SlotWords(link.memory.direction(slot, writer))
+    }
+
+    #[inline(always)]
+    fn direction(&self) -> &Direction {
+        // SAFETY: a link's memory stays mapped while a stream stands in it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Words for SlotWords {
+    fn tail(&self) -> u64 {
+        self.direction().tail()
+    }
+    fn set_tail(&self, offset: u64) {
+        self.direction().set_tail(offset);
+    }
+    fn up_at(&self) -> u64 {
+        self.direction().up_at()
+    }
+    fn set_up_at(&self, offset: u64) {
+        self.direction().set_up_at(offset);
+    }
+    fn head(&self) -> u64 {
+        self.direction().head()
+    }
+    fn end(&self) -> u64 {
+        self.direction().end()
+    }
+    fn end_cas(&self, from: u64, to: u64) -> Result<(), u64> {
+        self.direction().end_cas(from, to)
+    }
+}
