@@ -13,10 +13,7 @@ use crate::{Consumer, Corrupt, Direction, Producer, ReadyMap, SLOTS};
 enum Word {
     Tail,
     UpAt,
-    Segment,
     Head,
-    Ready,
-    Finished,
     End,
     DataWanted,
     SpaceWanted,
@@ -41,9 +38,7 @@ enum Step {
 
 fn word() -> impl Strategy<Value = Word> {
     use Word::*;
-    prop::sample::select(
-        &[Tail, UpAt, Segment, Head, Ready, Finished, End, DataWanted, SpaceWanted][..],
-    )
+    prop::sample::select(&[Tail, UpAt, Head, End, DataWanted, SpaceWanted][..])
 }
 
 fn value() -> impl Strategy<Value = u64> {
@@ -84,9 +79,6 @@ fn scribble(direction: &Direction, word: Word, change: impl Fn(u64) -> u64) {
 
 fn scribble_narrow(direction: &Direction, word: Word, change: impl Fn(u64) -> u64) {
     let narrow = match word {
-        Word::Segment => &direction.producer.segment,
-        Word::Ready => &direction.consumer.ready,
-        Word::Finished => &direction.consumer.finished,
         Word::DataWanted => &direction.wake.data_wanted,
         _ => &direction.wake.space_wanted,
     };

@@ -2,7 +2,7 @@
 //!
 //! Three lines of 64 bytes, apart so that the two sides do not steal each other's cache lines: one
 //! that only the writer stores, one that only the reader stores, one for the rare words that both
-//! change. Zeroed memory is a valid direction: on TCP, no segment begun, nobody waiting.
+//! change. Zeroed memory is a valid direction: nothing written, nothing ended, nobody waiting.
 
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -13,9 +13,7 @@ pub struct ProducerLine {
     pub tail: AtomicU64,
     /// Offset at which the present segment of the ring began.
     pub up_at: AtomicU64,
-    /// How many times the writer has gone up to the ring.
-    pub segment: AtomicU32,
-    reserved: [u32; 11],
+    spare: [u64; 6],
 }
 
 /// Stored by the reader alone.
@@ -23,23 +21,19 @@ pub struct ProducerLine {
 pub struct ConsumerLine {
     /// Offset of the first byte not yet read.
     pub head: AtomicU64,
-    /// The segment that the writer may begin: no thread of the reader sleeps in the kernel for TCP.
-    pub ready: AtomicU32,
-    /// The segment that the reader has left behind.
-    pub finished: AtomicU32,
-    reserved: [u32; 12],
+    spare: [u64; 7],
 }
 
 /// Changed by both, rarely, and only by read-modify-write.
 #[repr(C, align(64))]
 pub struct WakeLine {
-    /// How the present segment ended; [`OPEN`](crate::OPEN) while it has not.
+    /// Where the handover stands, in the words of `stream`; 0 at first.
     pub end: AtomicU64,
     /// Ways in which the reader waits for bytes: [`WAIT_SET`](crate::WAIT_SET), [`FUTEX`](crate::FUTEX).
     pub data_wanted: AtomicU32,
     /// Ways in which the writer waits for space.
     pub space_wanted: AtomicU32,
-    reserved: [u32; 12],
+    spare: [u64; 6],
 }
 
 /// One direction of a stream: everything but its bytes.
@@ -59,23 +53,13 @@ impl Direction {
 
 impl Default for ProducerLine {
     fn default() -> ProducerLine {
-        ProducerLine {
-            tail: AtomicU64::new(0),
-            up_at: AtomicU64::new(0),
-            segment: AtomicU32::new(0),
-            reserved: [0; 11],
-        }
+        ProducerLine { tail: AtomicU64::new(0), up_at: AtomicU64::new(0), spare: [0; 6] }
     }
 }
 
 impl Default for ConsumerLine {
     fn default() -> ConsumerLine {
-        ConsumerLine {
-            head: AtomicU64::new(0),
-            ready: AtomicU32::new(0),
-            finished: AtomicU32::new(0),
-            reserved: [0; 12],
-        }
+        ConsumerLine { head: AtomicU64::new(0), spare: [0; 7] }
     }
 }
 
@@ -85,7 +69,7 @@ impl Default for WakeLine {
             end: AtomicU64::new(0),
             data_wanted: AtomicU32::new(0),
             space_wanted: AtomicU32::new(0),
-            reserved: [0; 12],
+            spare: [0; 6],
         }
     }
 }
@@ -103,10 +87,7 @@ const _: () = {
     assert!(offset_of!(Direction, wake) == 128);
     assert!(offset_of!(ProducerLine, tail) == 0);
     assert!(offset_of!(ProducerLine, up_at) == 8);
-    assert!(offset_of!(ProducerLine, segment) == 16);
     assert!(offset_of!(ConsumerLine, head) == 0);
-    assert!(offset_of!(ConsumerLine, ready) == 8);
-    assert!(offset_of!(ConsumerLine, finished) == 12);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);

@@ -39,7 +39,6 @@ pub use bitmap::{ReadyMap, SLOTS};
 pub use bytes::Byte;
 pub use consumer::Consumer;
 pub use doorbell::{FUTEX, WAIT_SET};
-pub use handover::OPEN;
 pub use layout::{ConsumerLine, Direction, ProducerLine, WakeLine};
 pub use producer::Producer;
 pub use sync::{AtomicU32, AtomicU64};

@@ -55,7 +55,7 @@ impl Producer {
     }
 
     /// Begins a segment: the ring is empty and the next byte is number `offset`. The reader is done
-    /// with the segment before (`finished`), and learns of this one by `set_segment` afterwards.
+    /// with the segment before, and learns of this one by the `end` word afterwards.
     pub fn start_at(&mut self, offset: u64) {
         self.tail = offset;
         self.floor = offset;
