@@ -4,6 +4,7 @@
 //! that only the writer stores, one that only the reader stores, one for the rare words that both
 //! change. Zeroed memory is a valid direction: nothing written, nothing ended, nobody waiting.
 
+use crate::latest::WORDS;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// Stored by the writer alone.
@@ -13,7 +14,12 @@ pub struct ProducerLine {
     pub tail: AtomicU64,
     /// Offset at which the present segment of the ring began.
     pub up_at: AtomicU64,
-    spare: [u64; 6],
+    /// Offset behind the last byte that may already be written to `latest`.
+    pub reserved: AtomicU64,
+    /// Offset from which on every byte was written to `latest`; all ones if the last were not.
+    pub since: AtomicU64,
+    /// The last bytes once more: the byte at offset `o` lies at `o % 32`.
+    pub latest: [AtomicU64; WORDS],
 }
 
 /// Stored by the reader alone.
@@ -53,7 +59,13 @@ impl Direction {
 
 impl Default for ProducerLine {
     fn default() -> ProducerLine {
-        ProducerLine { tail: AtomicU64::new(0), up_at: AtomicU64::new(0), spare: [0; 6] }
+        ProducerLine {
+            tail: AtomicU64::new(0),
+            up_at: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            latest: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 }
 
@@ -87,6 +99,9 @@ const _: () = {
     assert!(offset_of!(Direction, wake) == 128);
     assert!(offset_of!(ProducerLine, tail) == 0);
     assert!(offset_of!(ProducerLine, up_at) == 8);
+    assert!(offset_of!(ProducerLine, reserved) == 16);
+    assert!(offset_of!(ProducerLine, since) == 24);
+    assert!(offset_of!(ProducerLine, latest) == 32);
     assert!(offset_of!(ConsumerLine, head) == 0);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);

@@ -3,7 +3,7 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use super::{bytes_in_order, explore, handover_words, no_lost_wakeup, ready_map};
+use super::{bytes_in_order, explore, handover_words, latest, no_lost_wakeup, ready_map};
 use crate::sync::{weaken, Point};
 
 macro_rules! mutants {
@@ -25,9 +25,11 @@ macro_rules! mutants {
 
 mutants! {
     tail_stored_relaxed_is_caught: TailPublish breaks bytes_in_order::through_a_full_ring;
-    tail_loaded_relaxed_is_caught: TailObserve breaks bytes_in_order::through_a_full_ring;
+    tail_loaded_relaxed_is_caught: TailObserve breaks latest::few_bytes;
     head_stored_relaxed_is_caught: HeadPublish breaks bytes_in_order::through_a_full_ring;
     head_loaded_relaxed_is_caught: HeadObserve breaks bytes_in_order::through_a_full_ring;
+    latest_stored_relaxed_is_caught: LatestPublish breaks latest::overwritten_words;
+    latest_loaded_without_acquire_fence_is_caught: LatestObserve breaks latest::overwritten_words;
     end_set_relaxed_is_caught: EndSet breaks handover_words::end_shows_the_tail;
     end_loaded_relaxed_is_caught: EndObserve breaks handover_words::end_shows_the_tail;
     end_lost_relaxed_is_caught: EndLost breaks handover_words::lost_race_shows_the_tail;
