@@ -60,6 +60,21 @@ impl Bytes {
         (start, self.before_wrap(offset, len))
     }
 
+    /// Copies `value` in, the first `len` bytes of a word.
+    ///
+    /// # Safety
+    /// `len` is 1 to 8, and at most the capacity.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_word_in(&self, offset: u64, value: u64, len: usize) {
+        #[cfg(not(loom))]
+        if self.before_wrap(offset, len) == len {
+            // SAFETY: `len` bytes from the address on end at or before the array's end.
+            return unsafe { crate::latest::store_few(self.address(offset), value, len) };
+        }
+        // SAFETY: the caller's promise, and a word has eight bytes.
+        unsafe { self.copy_in(offset, value.to_le_bytes().as_ptr(), len) }
+    }
+
     /// # Safety
     /// `src..src + len` is readable and no part of the ring; `len` is at most the capacity.
     #[inline]

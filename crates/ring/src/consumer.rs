@@ -9,6 +9,7 @@
 use core::ptr::NonNull;
 
 use crate::bytes::{Byte, Bytes};
+use crate::latest::{self, LATEST_BYTES};
 use crate::layout::Direction;
 use crate::sync::{acquire, release, AtomicU64, Point, Relaxed};
 use crate::Corrupt;
@@ -76,7 +77,7 @@ impl Consumer {
     #[inline]
     pub fn available_at_least(&mut self, wanted: usize) -> Result<usize, Corrupt> {
         let known = self.known();
-        if known >= wanted.min(self.capacity()) {
+        if known >= wanted || known == self.capacity() {
             return Ok(known);
         }
         self.available_fresh()
@@ -95,10 +96,17 @@ impl Consumer {
     /// `dst..dst + len` is writable and no part of the ring.
     #[inline]
     pub unsafe fn read(&mut self, dst: *mut u8, len: usize) -> Result<usize, Corrupt> {
-        let count = self.available_at_least(len)?.min(len);
+        let available = self.available_at_least(len)?;
+        let count = if len <= available {
+            len
+        } else {
+            // A branch and no minimum: what is predicted can be copied before the tail is here.
+            core::hint::cold_path();
+            available
+        };
         if count != 0 {
             // SAFETY: `count` is at most `len` and at most the known bytes, hence the capacity.
-            unsafe { self.bytes.copy_out(self.head, dst, count) };
+            unsafe { self.copy_out(0, dst, count) };
             self.release_to(self.head.wrapping_add(count as u64));
         }
         Ok(count)
@@ -111,8 +119,10 @@ impl Consumer {
     pub unsafe fn peek(&mut self, skip: usize, dst: *mut u8, len: usize) -> Result<usize, Corrupt> {
         let available = self.available_at_least(skip.saturating_add(len))?;
         let count = available.saturating_sub(skip).min(len);
-        // SAFETY: `skip + count` is at most the known bytes, hence the capacity.
-        unsafe { self.bytes.copy_out(self.head.wrapping_add(skip as u64), dst, count) };
+        if count != 0 {
+            // SAFETY: `skip + count` is at most the known bytes, hence the capacity.
+            unsafe { self.copy_out(skip, dst, count) };
+        }
         Ok(count)
     }
 
@@ -148,6 +158,23 @@ impl Consumer {
     #[inline(always)]
     pub fn poll_word(&self) -> &AtomicU64 {
         &self.direction().producer.tail
+    }
+
+    /// Copies from the writer's line what is found there, and from the array what is not.
+    ///
+    /// # Safety
+    /// `dst..dst + count` is writable and no part of the ring; `count` is not 0, and `skip + count`
+    /// at most the known bytes.
+    #[inline(always)]
+    unsafe fn copy_out(&self, skip: usize, dst: *mut u8, count: usize) {
+        let from = self.head.wrapping_add(skip as u64);
+        // SAFETY: not none, and at most as many as are known behind `from`.
+        let done = self.known() - skip <= LATEST_BYTES
+            && unsafe { latest::copy_out(&self.direction().producer, from, dst, count) };
+        if !done {
+            // SAFETY: the caller's promise.
+            unsafe { self.bytes.copy_out(from, dst, count) };
+        }
     }
 
     #[inline(always)]

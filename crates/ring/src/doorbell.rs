@@ -15,7 +15,7 @@ pub const FUTEX: u32 = 2;
 
 impl WakeLine {
     /// Announces that the reader will sleep unless it finds something now; the caller looks again
-    /// at `tail`, `end` and `segment` after this. Returns the word, to compare in the futex.
+    /// at `tail` and `end` after this. Returns the word, to compare in the futex.
     #[inline]
     pub fn want_data(&self, bit: u32) -> u32 {
         // SYNC data_wanted -> WakeLine::take_data_waiters: this fence and the one there are ordered
@@ -30,7 +30,7 @@ impl WakeLine {
         self.data_wanted.fetch_and(!bit, Relaxed);
     }
 
-    /// After publishing for the reader (`tail`, `end`, `segment`): the ways in which it must be
+    /// After publishing for the reader (`tail`, `end`): the ways in which it must be
     /// woken, 0 if it is awake.
     #[inline]
     pub fn take_data_waiters(&self) -> u32 {
@@ -52,7 +52,7 @@ impl WakeLine {
         self.space_wanted.fetch_and(!bit, Relaxed);
     }
 
-    /// After publishing for the writer (`head`, `end`, `ready`, `finished`): how it must be woken.
+    /// After publishing for the writer (`head`, `end`): how it must be woken.
     #[inline]
     pub fn take_space_waiters(&self) -> u32 {
         // SYNC space_wanted -> WakeLine::want_space: as for `data_wanted`, the sides swapped.

@@ -7,31 +7,14 @@
 use crate::layout::Direction;
 use crate::sync::{acquire, release, Point, Relaxed};
 
-/// The end word of a segment that has not ended.
-pub const OPEN: u64 = 0;
-
 impl Direction {
-    /// Reader: the writer's latest segment.
-    #[inline]
-    pub fn segment(&self) -> u32 {
-        // SYNC segment -> Direction::set_segment: `tail`, `up_at` and `end` of that segment are set.
-        self.producer.segment.load(acquire(Point::SegmentObserve))
-    }
-
-    /// Writer: begins a segment; `tail`, `end` and `up_at` were stored before.
-    #[inline]
-    pub fn set_segment(&self, segment: u32) {
-        // SYNC segment -> Direction::segment: who sees the number sees where the segment begins.
-        self.producer.segment.store(segment, release(Point::SegmentPublish))
-    }
-
-    /// Where the present segment begins; ordered by [`segment`](Self::segment).
+    /// Where the present segment begins; ordered by [`end`](Self::end), which opens it.
     #[inline]
     pub fn up_at(&self) -> u64 {
         self.producer.up_at.load(Relaxed)
     }
 
-    /// Writer, before [`set_segment`](Self::set_segment).
+    /// Writer, before it opens the segment by [`end_cas`](Self::end_cas).
     #[inline]
     pub fn set_up_at(&self, offset: u64) {
         self.producer.up_at.store(offset, Relaxed)
@@ -65,48 +48,15 @@ impl Direction {
         self.consumer.head.store(offset, release(Point::HeadPublish))
     }
 
-    /// Writer: the segment that the reader lets it begin.
-    #[inline]
-    pub fn ready(&self) -> u32 {
-        // SYNC ready -> Direction::set_ready: what the reader left behind (`finished`) is seen too.
-        self.consumer.ready.load(acquire(Point::ReadyObserve))
-    }
-
-    /// Reader: lets the writer begin `segment`.
-    #[inline]
-    pub fn set_ready(&self, segment: u32) {
-        // SYNC ready -> Direction::ready: `finished` was stored before.
-        self.consumer.ready.store(segment, release(Point::ReadyPublish))
-    }
-
-    /// Writer: the last segment that the reader is done with.
-    #[inline]
-    pub fn finished(&self) -> u32 {
-        // SYNC finished -> Direction::set_finished: the reader's last copy out of it has ended.
-        self.consumer.finished.load(acquire(Point::FinishedObserve))
-    }
-
-    /// Reader: is done with `segment` and touches its bytes no more.
-    #[inline]
-    pub fn set_finished(&self, segment: u32) {
-        // SYNC finished -> Direction::finished: the bytes may be overwritten by the next segment.
-        self.consumer.finished.store(segment, release(Point::FinishedPublish))
-    }
-
-    /// How the present segment ended.
+    /// Where the handover stands.
     #[inline]
     pub fn end(&self) -> u64 {
-        // SYNC end -> Direction::end_cas: the cursor that its setter published last is seen too.
+        // SYNC end -> Direction::end_cas: what its setter stored before is seen too: its cursor, and
+        // `up_at` of a segment that it opens.
         self.wake.end.load(acquire(Point::EndObserve))
     }
 
-    /// Writer, before [`set_segment`](Self::set_segment): the segment to come has not ended.
-    #[inline]
-    pub fn reopen(&self) {
-        self.wake.end.store(OPEN, Relaxed)
-    }
-
-    /// Ends the segment, unless the other side already did; then `Err` tells how.
+    /// Moves the handover on, unless the other side already did; then `Err` tells how.
     #[inline]
     pub fn end_cas(&self, from: u64, to: u64) -> Result<(), u64> {
         // SYNC end -> Direction::end: the setter's cursor was published before; and the loser of the

@@ -13,10 +13,10 @@ use crate::{Consumer, Corrupt, Direction, Producer, ReadyMap, SLOTS};
 enum Word {
     Tail,
     UpAt,
-    Segment,
+    Reserved,
+    Since,
+    Latest(usize),
     Head,
-    Ready,
-    Finished,
     End,
     DataWanted,
     SpaceWanted,
@@ -42,7 +42,7 @@ enum Step {
 fn word() -> impl Strategy<Value = Word> {
     use Word::*;
     prop::sample::select(
-        &[Tail, UpAt, Segment, Head, Ready, Finished, End, DataWanted, SpaceWanted][..],
+        &[Tail, UpAt, Reserved, Since, Latest(0), Latest(3), Head, End, DataWanted, SpaceWanted][..],
     )
 }
 
@@ -75,6 +75,9 @@ fn scribble(direction: &Direction, word: Word, change: impl Fn(u64) -> u64) {
     let wide = match word {
         Word::Tail => &direction.producer.tail,
         Word::UpAt => &direction.producer.up_at,
+        Word::Reserved => &direction.producer.reserved,
+        Word::Since => &direction.producer.since,
+        Word::Latest(word) => &direction.producer.latest[word],
         Word::Head => &direction.consumer.head,
         Word::End => &direction.wake.end,
         narrow => return scribble_narrow(direction, narrow, change),
@@ -84,9 +87,6 @@ fn scribble(direction: &Direction, word: Word, change: impl Fn(u64) -> u64) {
 
 fn scribble_narrow(direction: &Direction, word: Word, change: impl Fn(u64) -> u64) {
     let narrow = match word {
-        Word::Segment => &direction.producer.segment,
-        Word::Ready => &direction.consumer.ready,
-        Word::Finished => &direction.consumer.finished,
         Word::DataWanted => &direction.wake.data_wanted,
         _ => &direction.wake.space_wanted,
     };
@@ -221,6 +221,24 @@ fn an_index_that_goes_back_is_corrupt() {
     assert_eq!(victim.producer.unread(), Err(Corrupt));
     victim.rig.direction().set_tail(9);
     assert_eq!(victim.consumer.available_fresh(), Err(Corrupt));
+}
+
+#[test]
+fn words_of_a_hostile_writer_change_bytes_and_nothing_else() {
+    for (reserved, since) in [(0, 0), (u64::MAX, 0), (10, u64::MAX), (42, 0), (10, 10), (9, 9)] {
+        let mut victim = Victim::new(64);
+        victim.perform(Step::Write(10)).unwrap();
+        let line = &victim.rig.direction().producer;
+        line.reserved.store(reserved, Relaxed);
+        line.since.store(since, Relaxed);
+        line.latest.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        let mut got = [1u8; 12];
+        // SAFETY: the buffer has that many.
+        assert_eq!(unsafe { victim.consumer.read(got.as_mut_ptr(), 12) }, Ok(10));
+        assert!(got[..10] == [7; 10] || got[..10] == [0xFF; 10]);
+        assert_eq!(got[10..], [1, 1]);
+        assert_eq!(victim.producer.unread(), Ok(0));
+    }
 }
 
 proptest! {

@@ -2,8 +2,9 @@
 //!
 //! Three lines of 64 bytes, apart so that the two sides do not steal each other's cache lines: one
 //! that only the writer stores, one that only the reader stores, one for the rare words that both
-//! change. Zeroed memory is a valid direction: on TCP, no segment begun, nobody waiting.
+//! change. Zeroed memory is a valid direction: nothing written, nothing ended, nobody waiting.
 
+use crate::latest::WORDS;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// Stored by the writer alone.
@@ -13,9 +14,12 @@ pub struct ProducerLine {
     pub tail: AtomicU64,
     /// Offset at which the present segment of the ring began.
     pub up_at: AtomicU64,
-    /// How many times the writer has gone up to the ring.
-    pub segment: AtomicU32,
-    reserved: [u32; 11],
+    /// Offset behind the last byte that may already be written to `latest`.
+    pub reserved: AtomicU64,
+    /// Offset from which on every byte was written to `latest`; all ones if the last were not.
+    pub since: AtomicU64,
+    /// The last bytes once more: the byte at offset `o` lies at `o % 32`.
+    pub latest: [AtomicU64; WORDS],
 }
 
 /// Stored by the reader alone.
@@ -23,23 +27,19 @@ pub struct ProducerLine {
 pub struct ConsumerLine {
     /// Offset of the first byte not yet read.
     pub head: AtomicU64,
-    /// The segment that the writer may begin: no thread of the reader sleeps in the kernel for TCP.
-    pub ready: AtomicU32,
-    /// The segment that the reader has left behind.
-    pub finished: AtomicU32,
-    reserved: [u32; 12],
+    spare: [u64; 7],
 }
 
 /// Changed by both, rarely, and only by read-modify-write.
 #[repr(C, align(64))]
 pub struct WakeLine {
-    /// How the present segment ended; [`OPEN`](crate::OPEN) while it has not.
+    /// Where the handover stands, in the words of `stream`; 0 at first.
     pub end: AtomicU64,
     /// Ways in which the reader waits for bytes: [`WAIT_SET`](crate::WAIT_SET), [`FUTEX`](crate::FUTEX).
     pub data_wanted: AtomicU32,
     /// Ways in which the writer waits for space.
     pub space_wanted: AtomicU32,
-    reserved: [u32; 12],
+    spare: [u64; 6],
 }
 
 /// One direction of a stream: everything but its bytes.
@@ -62,20 +62,16 @@ impl Default for ProducerLine {
         ProducerLine {
             tail: AtomicU64::new(0),
             up_at: AtomicU64::new(0),
-            segment: AtomicU32::new(0),
-            reserved: [0; 11],
+            reserved: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            latest: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 }
 
 impl Default for ConsumerLine {
     fn default() -> ConsumerLine {
-        ConsumerLine {
-            head: AtomicU64::new(0),
-            ready: AtomicU32::new(0),
-            finished: AtomicU32::new(0),
-            reserved: [0; 12],
-        }
+        ConsumerLine { head: AtomicU64::new(0), spare: [0; 7] }
     }
 }
 
@@ -85,7 +81,7 @@ impl Default for WakeLine {
             end: AtomicU64::new(0),
             data_wanted: AtomicU32::new(0),
             space_wanted: AtomicU32::new(0),
-            reserved: [0; 12],
+            spare: [0; 6],
         }
     }
 }
@@ -103,10 +99,10 @@ const _: () = {
     assert!(offset_of!(Direction, wake) == 128);
     assert!(offset_of!(ProducerLine, tail) == 0);
     assert!(offset_of!(ProducerLine, up_at) == 8);
-    assert!(offset_of!(ProducerLine, segment) == 16);
+    assert!(offset_of!(ProducerLine, reserved) == 16);
+    assert!(offset_of!(ProducerLine, since) == 24);
+    assert!(offset_of!(ProducerLine, latest) == 32);
     assert!(offset_of!(ConsumerLine, head) == 0);
-    assert!(offset_of!(ConsumerLine, ready) == 8);
-    assert!(offset_of!(ConsumerLine, finished) == 12);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);

@@ -2,7 +2,8 @@
 //!
 //! A [`Direction`] is three cache lines of words beside a power-of-two array of bytes. The one
 //! [`Producer`] moves `tail`, the one [`Consumer`] moves `head`; both are absolute stream offsets,
-//! so a position in the array is `offset & (capacity - 1)` and nothing ever wraps. Who finds nothing
+//! so a position in the array is `offset & (capacity - 1)` and nothing ever wraps. The last bytes lie
+//! in the producer's line as well, so that a small message moves one line (`latest`). Who finds nothing
 //! to do says so in a wake word before sleeping (`doorbell`), and a link collects which of its
 //! streams became ready in a [`ReadyMap`]. The words by which a stream enters and leaves the ring
 //! are here as well (`handover`); what they mean is decided in `stream`.
@@ -20,6 +21,7 @@ mod bytes;
 mod consumer;
 mod doorbell;
 mod handover;
+mod latest;
 mod layout;
 mod producer;
 mod sync;
@@ -33,13 +35,14 @@ mod oracle;
 #[cfg(all(test, not(loom)))]
 mod rig;
 #[cfg(all(test, not(loom)))]
+mod small_messages;
+#[cfg(all(test, not(loom)))]
 mod threads;
 
 pub use bitmap::{ReadyMap, SLOTS};
 pub use bytes::Byte;
 pub use consumer::Consumer;
 pub use doorbell::{FUTEX, WAIT_SET};
-pub use handover::OPEN;
 pub use layout::{ConsumerLine, Direction, ProducerLine, WakeLine};
 pub use producer::Producer;
 pub use sync::{AtomicU32, AtomicU64};

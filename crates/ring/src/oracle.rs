@@ -13,6 +13,11 @@ use crate::{Consumer, Corrupt, Producer};
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Write(Index),
+    /// Few bytes, as they go by the writer's line.
+    WriteFew(usize),
+    StageFew(usize),
+    ReadFew(usize),
+    PeekFew(usize, usize),
     StageCopy(Index),
     StageInPlace(Index),
     Publish,
@@ -39,6 +44,10 @@ fn operation() -> impl Strategy<Value = Operation> {
     let index = any::<Index>;
     prop_oneof![
         4 => index().prop_map(Write),
+        6 => (0..=40usize).prop_map(WriteFew),
+        2 => (0..=20usize).prop_map(StageFew),
+        6 => (0..=40usize).prop_map(ReadFew),
+        2 => (0..=20usize, 0..=40usize).prop_map(|(skip, len)| PeekFew(skip, len)),
         2 => index().prop_map(StageCopy),
         2 => index().prop_map(StageInPlace),
         2 => Just(Publish),
@@ -121,14 +130,19 @@ impl World {
         use Operation::*;
         match operation {
             Write(len) => self.copy_in(self.length(len), true)?,
+            WriteFew(len) => self.copy_in(len, true)?,
+            StageFew(len) => self.copy_in(len, false)?,
             StageCopy(len) => self.copy_in(self.length(len), false)?,
             StageInPlace(len) => self.stage_in_place(len)?,
             Publish => {
                 self.producer.publish();
                 self.publish_oracle();
             }
-            Read(_) | Peek(..) | SkipInPlace(_) | Look | LookFresh | NewConsumer
+            Read(_) | ReadFew(_) | Peek(..) | PeekFew(..) | SkipInPlace(_) | Look | LookFresh
+            | NewConsumer
                 if !self.crossed => {}
+            ReadFew(len) => self.read(len)?,
+            PeekFew(skip, len) => self.peek(skip, len)?,
             Read(len) => self.read(self.length(len))?,
             Peek(skip, len) => self.peek(self.length(skip), self.length(len))?,
             SkipInPlace(n) => self.skip_in_place(n)?,

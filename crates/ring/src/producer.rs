@@ -9,6 +9,7 @@
 use core::ptr::NonNull;
 
 use crate::bytes::{Byte, Bytes};
+use crate::latest::{load_few, Shadow, LATEST_BYTES, WORD_BYTES};
 use crate::layout::Direction;
 use crate::sync::{acquire, release, Point, Relaxed};
 use crate::Corrupt;
@@ -18,6 +19,14 @@ pub struct Producer {
     bytes: Bytes,
     /// Behind the last byte copied in; the shared tail is this once published.
     tail: u64,
+    /// What the shared tail is.
+    published: u64,
+    /// What the line's `latest` is once the staged bytes are published, unless they went past it.
+    shadow: Shadow,
+    /// Some of the staged bytes are not in `shadow`.
+    past_latest: bool,
+    /// The last publication was not in `shadow`, and `since` says so.
+    gap: bool,
     /// The highest head seen so far, at least `floor`; bytes before it may be overwritten.
     cached_head: u64,
     /// Where the segment began: until the reader has crossed over, its head is from before.
@@ -45,7 +54,19 @@ impl Producer {
         let line = &unsafe { direction.as_ref() }.producer;
         let tail = line.tail.load(Relaxed);
         let floor = line.up_at.load(Relaxed).min(tail);
-        Producer { direction, bytes, tail, cached_head: floor, floor }
+        // Our shadow knows nothing of the bytes before, and will overwrite what is there of them.
+        line.since.store(tail, Relaxed);
+        Producer {
+            direction,
+            bytes,
+            tail,
+            published: tail,
+            shadow: Shadow::new(),
+            past_latest: false,
+            gap: false,
+            cached_head: floor,
+            floor,
+        }
     }
 
     #[inline(always)]
@@ -55,11 +76,12 @@ impl Producer {
     }
 
     /// Begins a segment: the ring is empty and the next byte is number `offset`. The reader is done
-    /// with the segment before (`finished`), and learns of this one by `set_segment` afterwards.
+    /// with the segment before, and learns of this one by the `end` word afterwards.
     pub fn start_at(&mut self, offset: u64) {
         self.tail = offset;
         self.floor = offset;
         self.cached_head = offset;
+        self.past_latest = true;
         self.publish();
     }
 
@@ -89,9 +111,14 @@ impl Producer {
     #[inline]
     pub fn free_at_least(&mut self, wanted: usize) -> Result<usize, Corrupt> {
         let known = self.known_free();
-        if known >= wanted.min(self.capacity()) {
+        if known >= wanted || known == self.capacity() {
             return Ok(known);
         }
+        self.free_fresh()
+    }
+
+    #[cold]
+    fn free_fresh(&mut self) -> Result<usize, Corrupt> {
         self.refresh()?;
         Ok(self.known_free())
     }
@@ -116,11 +143,46 @@ impl Producer {
     /// As for [`write`](Self::write).
     #[inline]
     pub unsafe fn stage_copy(&mut self, src: *const u8, len: usize) -> Result<usize, Corrupt> {
-        let count = self.free_at_least(len)?.min(len);
+        let free = self.free_at_least(len)?;
+        if (1..=WORD_BYTES).contains(&len)
+            && len <= free
+            && self.staged() + len as u64 <= LATEST_BYTES as u64
+        {
+            // SAFETY: a word and less, and at most the free room.
+            unsafe { self.stage_word(src, len) };
+            return Ok(len);
+        }
+        let count = free.min(len);
         // SAFETY: `count` is at most `len` and at most the free room, hence the capacity.
-        unsafe { self.bytes.copy_in(self.tail, src, count) };
-        self.tail = self.tail.wrapping_add(count as u64);
+        unsafe { self.stage_piece(src, count) };
         Ok(count)
+    }
+
+    /// # Safety
+    /// `src..src + len` is readable; `len` is 1 to 8, at most the free room, and what is staged with
+    /// it is at most what `latest` has.
+    #[inline(always)]
+    unsafe fn stage_word(&mut self, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        let value = unsafe { load_few(src, len) };
+        self.shadow.put_word(self.tail, value, u64::MAX >> (64 - len * 8));
+        // SAFETY: the free room is at most the capacity.
+        unsafe { self.bytes.copy_word_in(self.tail, value, len) };
+        self.tail = self.tail.wrapping_add(len as u64);
+    }
+
+    /// # Safety
+    /// `src..src + len` is readable; `len` is at most the free room.
+    unsafe fn stage_piece(&mut self, src: *const u8, len: usize) {
+        // SAFETY: the free room is at most the capacity.
+        unsafe { self.bytes.copy_in(self.tail, src, len) };
+        if len >= WORD_BYTES && self.staged() + len as u64 <= LATEST_BYTES as u64 {
+            // SAFETY: the caller's bytes, a word or more, and at most as many as `latest` has.
+            unsafe { self.shadow.put(self.tail, src, len) };
+        } else if len != 0 {
+            self.past_latest = true;
+        }
+        self.tail = self.tail.wrapping_add(len as u64);
     }
 
     /// The free part that lies in one piece behind the tail, for a system call to write into; then
@@ -139,13 +201,27 @@ impl Producer {
         let free = self.known_free();
         debug_assert!(n <= free, "staged more than there is room for");
         self.tail = self.tail.wrapping_add(n.min(free) as u64);
+        self.past_latest = true;
     }
 
     /// Shows the reader everything staged.
     #[inline(always)]
     pub fn publish(&mut self) {
-        // SYNC tail -> Consumer::refresh: every byte before `tail` is written.
-        self.direction().producer.tail.store(self.tail, release(Point::TailPublish));
+        let line = &self.direction().producer;
+        let gap = self.past_latest;
+        if gap != self.gap {
+            // Once for any number of publications that leave the words out.
+            line.since.store(if gap { u64::MAX } else { self.published }, Relaxed);
+        }
+        if !gap {
+            self.shadow.show(line, self.published, self.tail);
+        }
+        // SYNC tail -> Consumer::refresh: every byte before `tail` is written, also to `latest` if
+        // `since` says so.
+        line.tail.store(self.tail, release(Point::TailPublish));
+        self.gap = gap;
+        self.past_latest = false;
+        self.published = self.tail;
     }
 
     /// Copies bytes `from..from + len`, written before, back out of the ring, to send them by
@@ -174,6 +250,11 @@ impl Producer {
     #[inline]
     pub fn want_space(&self, bit: u32) -> u32 {
         self.direction().wake.want_space(bit)
+    }
+
+    #[inline(always)]
+    fn staged(&self) -> u64 {
+        self.tail.wrapping_sub(self.published)
     }
 
     #[inline(always)]

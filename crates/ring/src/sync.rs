@@ -18,17 +18,13 @@ pub(crate) use core::sync::atomic::Ordering::{self, Relaxed};
 pub(crate) enum Point {
     TailPublish,
     TailObserve,
+    LatestPublish,
+    LatestObserve,
     HeadPublish,
     HeadObserve,
     EndSet,
     EndObserve,
     EndLost,
-    SegmentPublish,
-    SegmentObserve,
-    ReadyPublish,
-    ReadyObserve,
-    FinishedPublish,
-    FinishedObserve,
     DataWaiter,
     DataWaker,
     SpaceWaiter,
@@ -56,6 +52,11 @@ mod orders {
         Ordering::Acquire
     }
 
+    #[inline(always)]
+    pub(crate) fn acquire_fence(_: Point) {
+        core::sync::atomic::fence(Ordering::Acquire)
+    }
+
     /// The full fence between "I stored mine" and "I read yours".
     #[inline(always)]
     pub(crate) fn fence(_: Point) {
@@ -73,7 +74,8 @@ mod orders {
     }
 
     /// Takes the strength out of one point for every model that this thread runs from now on:
-    /// a store or load becomes relaxed, a full fence an acquire-release one.
+    /// a store or load becomes relaxed, an acquire fence nothing, a full
+    /// fence an acquire-release one.
     #[cfg(test)]
     pub(crate) fn weaken(point: Option<Point>) {
         WEAKENED.set(point);
@@ -93,6 +95,12 @@ mod orders {
 
     pub(crate) fn acquire(point: Point) -> Ordering {
         unless_weakened(point, Ordering::Acquire)
+    }
+
+    pub(crate) fn acquire_fence(point: Point) {
+        if WEAKENED.get() != Some(point) {
+            loom::sync::atomic::fence(Ordering::Acquire)
+        }
     }
 
     pub(crate) fn fence(point: Point) {

@@ -6,8 +6,9 @@ use loom::thread;
 
 use super::bells::Futex;
 use super::{copy_back, explore, read, write, Shared};
-use crate::{FUTEX, OPEN};
+use crate::FUTEX;
 
+const OPEN: u64 = 0;
 const DOWN: u64 = 1;
 const STOP: u64 = 2;
 

@@ -3,13 +3,14 @@
 use loom::thread;
 
 use super::{explore, read, write, Shared};
-use crate::OPEN;
 
+const TCP: u64 = 0;
+const OPEN: u64 = 3;
 const DOWN: u64 = 1;
 const STOP: u64 = 2;
 
-/// A reader that sees the segment sees where it begins, and takes its bytes from there.
-pub(super) fn segment_shows_its_start() {
+/// A reader that sees the segment open sees where it begins, and takes its bytes from there.
+pub(super) fn open_shows_its_start() {
     const START: u64 = 5;
     let shared = Shared::new(2);
     let mut producer = shared.producer();
@@ -17,14 +18,13 @@ pub(super) fn segment_shows_its_start() {
         let shared = shared.clone();
         move || {
             producer.start_at(START);
-            shared.direction.reopen();
             shared.direction.set_up_at(START);
-            shared.direction.set_segment(1);
+            shared.direction.end_cas(TCP, OPEN).expect("nobody else opens it");
             assert_eq!(write(&mut producer, &[7]), 1);
         }
     });
     let mut consumer = shared.consumer();
-    if shared.direction.segment() == 1 {
+    if shared.direction.end() == OPEN {
         assert_eq!(shared.direction.up_at(), START);
         consumer.start_at(START);
         let got = read(&mut consumer, 1);
@@ -41,11 +41,11 @@ pub(super) fn end_shows_the_tail() {
         let shared = shared.clone();
         move || {
             write(&mut producer, &[7]);
-            shared.direction.end_cas(OPEN, 1 << 2 | DOWN).expect("nobody else ends it");
+            shared.direction.end_cas(TCP, 1 << 2 | DOWN).expect("nobody else ends it");
         }
     });
     let mut consumer = shared.consumer();
-    if shared.direction.end() != OPEN {
+    if shared.direction.end() != TCP {
         assert_eq!(read(&mut consumer, 2), [7]);
     }
     writer.join().unwrap();
@@ -59,18 +59,18 @@ pub(super) fn lost_race_shows_the_tail() {
         let shared = shared.clone();
         move || {
             write(&mut producer, &[7]);
-            let _ = shared.direction.end_cas(OPEN, 1 << 2 | DOWN);
+            let _ = shared.direction.end_cas(TCP, 1 << 2 | DOWN);
         }
     });
     let mut consumer = shared.consumer();
-    if shared.direction.end_cas(OPEN, STOP).is_err() {
+    if shared.direction.end_cas(TCP, STOP).is_err() {
         assert_eq!(read(&mut consumer, 2), [7]);
     }
     writer.join().unwrap();
 }
 
-/// A writer that sees the reader finished may overwrite what the reader copied out.
-pub(super) fn finished_frees_the_bytes() {
+/// A writer that sees the reader's `Stop` may overwrite what the reader copied out.
+pub(super) fn stop_frees_the_bytes() {
     let shared = Shared::new(1);
     let mut producer = shared.producer();
     assert_eq!(write(&mut producer, &[7]), 1);
@@ -79,35 +79,19 @@ pub(super) fn finished_frees_the_bytes() {
         let shared = shared.clone();
         move || {
             assert_eq!(read(&mut consumer, 1), [7]);
-            shared.direction.set_finished(1);
+            shared.direction.end_cas(TCP, STOP).expect("nobody else ends it");
         }
     });
-    if shared.direction.finished() == 1 {
+    if shared.direction.end() == STOP {
         producer.start_at(10);
         assert_eq!(write(&mut producer, &[8]), 1);
     }
     reader.join().unwrap();
 }
 
-/// A writer that is let up sees that the reader left the segment before.
-pub(super) fn ready_shows_finished() {
-    let shared = Shared::new(1);
-    let reader = thread::spawn({
-        let shared = shared.clone();
-        move || {
-            shared.direction.set_finished(1);
-            shared.direction.set_ready(2);
-        }
-    });
-    if shared.direction.ready() == 2 {
-        assert_eq!(shared.direction.finished(), 1);
-    }
-    reader.join().unwrap();
-}
-
 #[test]
 fn a_segment_shows_where_it_begins() {
-    explore(segment_shows_its_start);
+    explore(open_shows_its_start);
 }
 
 #[test]
@@ -121,11 +105,6 @@ fn a_lost_race_for_the_end_shows_every_byte_before_it() {
 }
 
 #[test]
-fn a_finished_segment_may_be_overwritten() {
-    explore(finished_frees_the_bytes);
-}
-
-#[test]
-fn a_writer_that_is_let_up_sees_the_segment_finished() {
-    explore(ready_shows_finished);
+fn a_stopped_segment_may_be_overwritten() {
+    explore(stop_frees_the_bytes);
 }

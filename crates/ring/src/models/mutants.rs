@@ -3,7 +3,7 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use super::{bytes_in_order, explore, handover_words, no_lost_wakeup, ready_map};
+use super::{bytes_in_order, explore, handover_words, latest, no_lost_wakeup, ready_map};
 use crate::sync::{weaken, Point};
 
 macro_rules! mutants {
@@ -25,18 +25,14 @@ macro_rules! mutants {
 
 mutants! {
     tail_stored_relaxed_is_caught: TailPublish breaks bytes_in_order::through_a_full_ring;
-    tail_loaded_relaxed_is_caught: TailObserve breaks bytes_in_order::through_a_full_ring;
+    tail_loaded_relaxed_is_caught: TailObserve breaks latest::few_bytes;
     head_stored_relaxed_is_caught: HeadPublish breaks bytes_in_order::through_a_full_ring;
     head_loaded_relaxed_is_caught: HeadObserve breaks bytes_in_order::through_a_full_ring;
+    latest_stored_relaxed_is_caught: LatestPublish breaks latest::overwritten_words;
+    latest_loaded_without_acquire_fence_is_caught: LatestObserve breaks latest::overwritten_words;
     end_set_relaxed_is_caught: EndSet breaks handover_words::end_shows_the_tail;
     end_loaded_relaxed_is_caught: EndObserve breaks handover_words::end_shows_the_tail;
     end_lost_relaxed_is_caught: EndLost breaks handover_words::lost_race_shows_the_tail;
-    segment_stored_relaxed_is_caught: SegmentPublish breaks handover_words::segment_shows_its_start;
-    segment_loaded_relaxed_is_caught: SegmentObserve breaks handover_words::segment_shows_its_start;
-    ready_stored_relaxed_is_caught: ReadyPublish breaks handover_words::ready_shows_finished;
-    ready_loaded_relaxed_is_caught: ReadyObserve breaks handover_words::ready_shows_finished;
-    finished_stored_relaxed_is_caught: FinishedPublish breaks handover_words::finished_frees_the_bytes;
-    finished_loaded_relaxed_is_caught: FinishedObserve breaks handover_words::finished_frees_the_bytes;
     data_waiter_without_full_fence_is_caught: DataWaiter breaks no_lost_wakeup::for_data;
     data_waker_without_full_fence_is_caught: DataWaker breaks no_lost_wakeup::for_data;
     space_waiter_without_full_fence_is_caught: SpaceWaiter breaks no_lost_wakeup::for_space;

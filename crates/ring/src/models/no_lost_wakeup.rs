@@ -7,6 +7,8 @@ use super::bells::{Bell, Futex};
 use super::{explore, explore_bounded, read, write, Shared};
 use crate::{ReadyMap, FUTEX, WAIT_SET};
 
+const OPEN: u64 = 3;
+
 /// A reader that sleeps in a futex, against one write.
 pub(super) fn for_data() {
     let (shared, futex) = (Shared::new(1), Arc::new(Futex::new()));
@@ -147,9 +149,8 @@ fn for_a_segment() {
         let (shared, futex) = (shared.clone(), futex.clone());
         move || {
             producer.start_at(5);
-            shared.direction.reopen();
             shared.direction.set_up_at(5);
-            shared.direction.set_segment(1);
+            shared.direction.end_cas(0, OPEN).expect("nobody else opens it");
             if shared.direction.wake.take_data_waiters() != 0 {
                 futex.wake();
             }
@@ -160,9 +161,9 @@ fn for_a_segment() {
         }
     });
     let wake = &shared.direction.wake;
-    while shared.direction.segment() == 0 {
+    while shared.direction.end() != OPEN {
         let word = wake.want_data(FUTEX);
-        if shared.direction.segment() == 0 {
+        if shared.direction.end() != OPEN {
             futex.wait(&wake.data_wanted, word);
         }
     }
