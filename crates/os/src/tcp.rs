@@ -81,6 +81,21 @@ pub fn peer_has_ended(fd: i32) -> bool {
     })
 }
 
+/// Sends what Nagle's rule holds back. The last bytes before a ring may be unacknowledged still
+/// (their acknowledgement would have come with the peer's next bytes, which took the ring), and
+/// would delay the first ones after it. TCP_NODELAY pushes when it is set; it is put back.
+pub fn push(fd: i32) {
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    if crate::handles::option_int(fd, level, name) != Ok(0) {
+        return;
+    }
+    for value in [1i32, 0] {
+        let bytes = size_of::<i32>();
+        // SAFETY: a valid int.
+        let _ = unsafe { sys!(libc::SYS_setsockopt, fd, level, name, &raw const value, bytes) };
+    }
+}
+
 /// How many bytes of the TCP connection have arrived here, read or not. A FIN may count as one.
 pub fn bytes_received(fd: i32) -> Result<u64> {
     info(fd).map(|info| info.bytes_received)

@@ -248,7 +248,9 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let fd = socket.fd.load(Relaxed);
     let mut companion = shunt_carriers::tcp::Sender::new(fd);
     let mut buffer = [0u8; 16 * 1024];
+    let mut resent = false;
     while let WriterOn::Resend { from, to } = send.writer.on() {
+        resent = true;
         let dead = handles::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
         let length = (to - from).min(buffer.len() as u64) as usize;
         let Some(producer) = &send.producer else { return Err(Broken) };
@@ -270,6 +272,9 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
                 send.writer.resent(&words, to)?
             }
         };
+    }
+    if resent {
+        tcp::push(fd);
     }
     Ok(true)
 }
