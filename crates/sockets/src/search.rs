@@ -21,7 +21,7 @@ const MESSAGES_MIN: u32 = 4;
 /// An acceptor leaves the first word to the connector, who knows by which link to ask.
 const MESSAGES_MIN_ACCEPTOR: u32 = 5;
 /// Bytes in both directions after which it is looked for in any case.
-const BYTES_MIN: u64 = 32 * 1024;
+const BYTES_MIN: u64 = 16 * 1024;
 /// A waiting rendezvous is looked at on each of the first calls, then on each 64th.
 const LOOKS_EAGER: u32 = 64;
 /// Rendezvous that wait at the same time; the oldest is given up for a new one.

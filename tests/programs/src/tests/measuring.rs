@@ -74,7 +74,8 @@ pub fn socat_forks_for_each_client(stage: &Stage) -> Outcome {
     let mut server =
         stage.application("socat").args([listen.as_str(), "PIPE"]).listening_on(port)?;
     for seed in 0..3 {
-        let wanted = content(seed, 2 << 20);
+        // Long enough for the upgrade to find the stream still there.
+        let wanted = content(seed, 32 << 20);
         let connect = format!("TCP:127.0.0.1:{port}");
         let got = stage
             .peer("socat")
