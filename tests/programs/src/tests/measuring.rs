@@ -72,7 +72,7 @@ pub fn socat_forks_for_each_client(stage: &Stage) -> Outcome {
     let port = stage.port();
     let listen = format!("TCP-LISTEN:{port},bind=127.0.0.1,fork,reuseaddr");
     let mut server =
-        stage.application("socat").args([listen.as_str(), "PIPE"]).listening_on(port)?;
+        stage.application("socat").args([listen.as_str(), "EXEC:cat"]).listening_on(port)?;
     for seed in 0..3 {
         // Long enough for the upgrade to find the stream still there.
         let wanted = content(seed, 32 << 20);
