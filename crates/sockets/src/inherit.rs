@@ -256,10 +256,23 @@ pub fn announce_on_tcp(socket: &Socket) {
 /// Before exec: streams that the new program will hold go back to TCP. Those that exec closes
 /// need nothing: the link closes with them.
 pub fn before_exec() {
+    prepare_exec(false);
+}
+
+/// Before this very process becomes another program.
+pub fn before_exec_in_place() {
+    prepare_exec(true);
+}
+
+fn prepare_exec(in_place: bool) {
     if !process::enabled() || !pool::any() {
         return;
     }
     let vfork = process::in_vfork_child();
+    if in_place && !vfork {
+        // The new program does not hold them: the other processes of the family may know.
+        closed_by_exec().into_iter().for_each(|index| hold(pool::get(index), false));
+    }
     table::each(0, u32::MAX, |fd, entry| {
         let Entry::Socket(index) = entry else { return };
         let socket = pool::get(index);
@@ -275,6 +288,39 @@ pub fn before_exec() {
             _ => {}
         }
     });
+}
+
+fn hold(socket: &Socket, more: bool) {
+    let Some(member) = member(socket) else { return };
+    if more {
+        member.holders.fetch_add(1, AcqRel);
+    } else {
+        member.holders.fetch_sub(1, AcqRel);
+    }
+}
+
+/// The exec that was prepared for did not happen.
+pub fn after_failed_exec() {
+    if !process::enabled() || !pool::any() || process::in_vfork_child() {
+        return;
+    }
+    closed_by_exec().into_iter().for_each(|index| hold(pool::get(index), true));
+}
+
+/// Sockets of which no descriptor survives exec.
+fn closed_by_exec() -> Vec<u32> {
+    let (mut all, mut kept) = (Vec::new(), Vec::new());
+    table::each(0, u32::MAX, |fd, entry| {
+        let Entry::Socket(index) = entry else { return };
+        all.push(index);
+        if handles::survives_exec(fd) {
+            kept.push(index);
+        }
+    });
+    all.sort_unstable();
+    all.dedup();
+    all.retain(|index| !kept.contains(index));
+    all
 }
 
 /// A descriptor goes to another process.

@@ -7,7 +7,8 @@ use super::Finding;
 /// Lower layers first; crates of one layer do not know each other.
 const LAYERS: &[&[&str]] = &[
     &["ring", "stream", "stats", "os"],
-    &["link", "pairing", "readiness", "carriers"],
+    &["link", "pairing", "readiness"],
+    &["carriers"],
     &["sockets"],
     &["preload"],
 ];

@@ -66,8 +66,10 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    before(calls::before_exec);
-    unsafe { real::execve(path, arguments, environment) }
+    before(calls::before_exec_in_place);
+    let failed = unsafe { real::execve(path, arguments, environment) };
+    before(calls::after_failed_exec);
+    failed
 }
 
 #[no_mangle]
@@ -92,14 +94,18 @@ pub unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    before(calls::before_exec);
-    unsafe { real::execvpe(file, arguments, environment) }
+    before(calls::before_exec_in_place);
+    let failed = unsafe { real::execvpe(file, arguments, environment) };
+    before(calls::after_failed_exec);
+    failed
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    before(calls::before_exec);
-    unsafe { real::fexecve(fd, arguments, environment) }
+    before(calls::before_exec_in_place);
+    let failed = unsafe { real::fexecve(fd, arguments, environment) };
+    before(calls::after_failed_exec);
+    failed
 }
 
 #[no_mangle]
