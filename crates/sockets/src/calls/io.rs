@@ -112,7 +112,7 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
 #[inline]
 pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
     if !matches!(table::get(fd), Entry::Socket(_)) {
-        crate::wait::epoll::wrote_elsewhere();
+        crate::wait::wrote_elsewhere();
     }
     send(fd, vector, 0, genuine)
 }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 
 use libc::epoll_event;
 use shunt_link::Link;
@@ -34,6 +34,9 @@ struct Registration {
     /// The kernel's registration is ours (tagged, edge-triggered).
     managed: bool,
     queued: bool,
+    /// The program has deleted it; the kernel's entry, which is ours, stays for the next ADD. A
+    /// program that deletes and adds for every message pays no system call for it.
+    deleted: bool,
     /// What the last report of an edge-triggered registration told.
     told: State,
     /// Added or changed since: whatever is ready is reported.
@@ -48,6 +51,7 @@ impl Registration {
             interest,
             managed: false,
             queued: false,
+            deleted: false,
             told: State::default(),
             fresh: true,
         }
@@ -98,7 +102,7 @@ pub struct Set {
     inherited: AtomicBool,
     /// Some registration is edge-triggered or one-shot.
     watched: AtomicBool,
-    checked_ns: AtomicU64,
+    turn: super::KernelTurn,
     sleepers: AtomicU32,
     inner: Lock<Inner>,
     policy: Policy,
@@ -111,18 +115,6 @@ static FREE: Lock<(Vec<u32>, u32)> = Lock::new((Vec::new(), 0));
 
 /// In the lower half of our tag: a bell, not a descriptor.
 const BELL: u32 = u32::MAX;
-/// While the rings satisfy every wait, the kernel's set is asked once in this time, and at once
-/// after this process has written to anything that is not a stream.
-const KERNEL_EVERY_NS: u64 = 8_000;
-static WROTE_ELSEWHERE: AtomicBool = AtomicBool::new(false);
-
-/// The process wrote to a pipe, an eventfd or the like: a set may have become ready by it.
-#[inline]
-pub fn wrote_elsewhere() {
-    if !WROTE_ELSEWHERE.load(Relaxed) {
-        WROTE_ELSEWHERE.store(true, Relaxed);
-    }
-}
 const TAGGED: u32 = bits::IN | bits::OUT | bits::PRI | bits::RDHUP | bits::ET;
 
 fn tag(low: u32) -> u64 {
@@ -196,7 +188,7 @@ impl Set {
             touched: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
             watched: AtomicBool::new(false),
-            checked_ns: AtomicU64::new(0),
+            turn: super::KernelTurn::new(),
             sleepers: AtomicU32::new(0),
             inner: Lock::new(Inner {
                 registrations: BTreeMap::new(),
@@ -223,17 +215,6 @@ impl Set {
         if !inner.candidates.is_empty() {
             self.kick(&inner);
         }
-    }
-
-    /// Whether the kernel is to be asked although the rings have events.
-    fn kernel_is_due(&self) -> bool {
-        let wrote = WROTE_ELSEWHERE.load(Relaxed) && WROTE_ELSEWHERE.swap(false, Relaxed);
-        let now = clock::now_ns();
-        if !wrote && now - self.checked_ns.load(Relaxed) < KERNEL_EVERY_NS {
-            return false;
-        }
-        self.checked_ns.store(now, Relaxed);
-        true
     }
 
     /// Wakes threads that sleep in the kernel's set.
@@ -328,6 +309,29 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     }
 }
 
+/// ADD of a stream whose deleted registration is still ours: no system call. `None`: there is none.
+fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
+    let mut inner = set.inner.lock();
+    let registration = inner.registrations.get_mut(&fd)?;
+    let same = registration.socket == index
+        && registration.generation == pool::get(index).generation.load(Relaxed);
+    if !registration.managed || !same {
+        return None;
+    }
+    if !registration.deleted {
+        return Some(Outcome::Failed(libc::EEXIST));
+    }
+    if asked.events & bits::EXCLUSIVE != 0 {
+        return None;
+    }
+    registration.deleted = false;
+    registration.fresh = true;
+    registration.interest = Interest::new(asked.events, asked.u64);
+    inner.queue(fd);
+    set.kick(&inner);
+    Some(Outcome::Handled(0))
+}
+
 fn add(
     set_index: u32,
     index: u32,
@@ -336,6 +340,9 @@ fn add(
     event: *mut epoll_event,
 ) -> Outcome {
     let set = set_at(set_index);
+    if let Some(outcome) = add_again(set, index, fd, &asked) {
+        return outcome;
+    }
     // SAFETY: the program's own arguments.
     let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_ADD, fd, event) };
     if result != 0 {
@@ -376,6 +383,9 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
     }
     let mut inner = set.inner.lock();
     let Some(registration) = inner.registrations.get_mut(&fd) else { return Outcome::PassThrough };
+    if registration.deleted {
+        return Outcome::Failed(libc::ENOENT);
+    }
     if asked.events & bits::EXCLUSIVE != 0 || registration.interest.events & bits::EXCLUSIVE != 0 {
         return Outcome::Failed(libc::EINVAL);
     }
@@ -402,6 +412,18 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
 
 fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outcome {
     let set = set_at(set_index);
+    {
+        let mut inner = set.inner.lock();
+        if let Some(registration) = inner.registrations.get_mut(&fd) {
+            if registration.managed && registration.socket == index {
+                if core::mem::replace(&mut registration.deleted, true) {
+                    return Outcome::Failed(libc::ENOENT);
+                }
+                registration.interest.disabled = true;
+                return Outcome::Handled(0);
+            }
+        }
+    }
     // SAFETY: the program's own arguments.
     let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_DEL, fd, event) };
     if result == 0 {
@@ -500,6 +522,16 @@ pub fn release_all(_index: u32, socket: &'static Socket) {
         registration.queued = false;
         registration.fresh = false;
         let interest = registration.interest;
+        if registration.deleted {
+            inner.registrations.remove(&member.fd);
+            inner.candidates.retain(|candidate| *candidate != member.fd);
+            set.managed.fetch_sub(1, SeqCst);
+            let set_fd = set.fd.load(Relaxed);
+            let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, member.fd, 0, 0);
+            drop(inner);
+            socket.memberships.lock().retain(|known| *known != member);
+            continue;
+        }
         let events = if interest.disabled { 0 } else { interest.events };
         inner.candidates.retain(|candidate| *candidate != member.fd);
         set.managed.fetch_sub(1, SeqCst);
@@ -518,8 +550,8 @@ pub fn forget_all(_index: u32, socket: &'static Socket) {
 
 /// Something happened to the stream: its registrations become candidates.
 pub fn stir(_index: u32, socket: &'static Socket) {
-    let members = socket.memberships.lock().clone();
-    for member in members {
+    // Lock order: a stream's memberships, then a set.
+    for member in socket.memberships.lock().iter() {
         let set = set_at(member.set);
         let mut inner = set.inner.lock();
         inner.queue(member.fd);
@@ -692,16 +724,10 @@ unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize
         // The stream's locks come before the set's.
         drop(inner);
         let edge = interest.is_edge();
-        if edge {
-            state::arm(socket);
-        }
-        let mut now = state::look(index, socket, edge);
-        if let (Some(found), false) = (&now, edge) {
-            if found.mask & (interest.events & 0xffff | bits::ERR | bits::HUP) == 0 {
-                state::arm(socket);
-                now = state::look(index, socket, false);
-            }
-        }
+        // Before the look, so that what comes after it is told: to a stream that is ready it costs
+        // the peer one more mark, to one that is not it saves a second look.
+        state::arm(socket);
+        let now = state::look(index, socket, edge);
         inner = set.inner.lock();
         let Some(now) = now else { continue };
         let Some(registration) = inner.registrations.get_mut(&fd) else { continue };
@@ -748,9 +774,9 @@ unsafe fn wait_managed(
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // Before a sleep the kernel is asked by the sleep itself.
         let due = if filled == 0 {
-            left == Some(0) || set.kernel_is_due()
+            left == Some(0) || set.turn.is_due()
         } else {
-            filled < count && set.kernel_is_due()
+            filled < count && set.turn.is_due()
         };
         if due {
             // SAFETY: the rest of the caller's buffer.
@@ -759,6 +785,7 @@ unsafe fn wait_managed(
                 return Outcome::Genuine(-1);
             }
             filled += more.max(0) as usize;
+            set.turn.answered(more > 0);
             if filled == 0 && set.has_candidates() {
                 continue;
             }
@@ -792,6 +819,7 @@ unsafe fn wait_managed(
             return Outcome::Genuine(-1);
         }
         if got > 0 {
+            set.turn.answered(true);
             return Outcome::Handled(got);
         }
     }
