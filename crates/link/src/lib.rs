@@ -13,6 +13,8 @@ pub mod slots;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
+use std::sync::Mutex;
+
 pub use memory::{Memory, Side};
 use shunt_os::handles;
 use shunt_ring::ReadyMap;
@@ -21,16 +23,21 @@ pub use slots::Slots;
 /// No stream stands in this slot.
 pub const VACANT: u32 = u32::MAX;
 
+/// The two eventfds of a link; -1 once they are closed.
+pub struct Bells {
+    /// The peer rings it; every wait set with a stream of this link has it as a member.
+    pub own: i32,
+    /// We ring it.
+    pub peer: i32,
+}
+
 /// One end of a link. Lives for ever once made: threads that hold it need no count.
 pub struct Link {
     pub memory: Memory,
     pub side: Side,
     /// Unix socket to the peer's service thread.
     pub control: i32,
-    /// The peer rings it; every wait set with a stream of this link has it as a member.
-    pub own_bell: i32,
-    /// We ring it.
-    pub peer_bell: i32,
+    bells: Mutex<Bells>,
     /// The peer as the kernel named it when the control channel was made.
     pub peer_uid: u32,
     pub peer_pid: i32,
@@ -54,8 +61,7 @@ impl Link {
             memory,
             side,
             control,
-            own_bell: bells.0,
-            peer_bell: bells.1,
+            bells: Mutex::new(Bells { own: bells.0, peer: bells.1 }),
             peer_uid: peer.0,
             peer_pid: peer.1,
             alive: AtomicBool::new(true),
@@ -104,12 +110,37 @@ impl Link {
         let map = self.memory.ready(self.side.other());
         map.mark(slot);
         if map.take_sleeper() {
-            handles::ring(self.peer_bell);
+            self.with_bells(|bells| handles::ring(bells.peer));
         }
     }
 
     /// Wakes whoever of this process sleeps on the link's bell.
     pub fn wake_own(&self) {
-        handles::ring(self.own_bell);
+        self.with_bells(|bells| handles::ring(bells.own));
+    }
+
+    /// Calls `act` with the bells, unless they have been closed. They are not closed meanwhile, so
+    /// their numbers name nothing else.
+    pub fn with_bells(&self, act: impl FnOnce(&Bells)) {
+        if let Ok(bells) = self.bells.lock() {
+            if bells.own >= 0 {
+                act(&bells);
+            }
+        }
+    }
+
+    /// The peer is gone and no stream stands here any more: gives back what can be. The words of
+    /// the slots stay mapped, because threads that still know the link may look at them.
+    pub fn retire(&self) {
+        if self.is_alive() || self.streams().next().is_some() {
+            return;
+        }
+        let Ok(mut bells) = self.bells.lock() else { return };
+        if bells.own >= 0 {
+            handles::close(bells.own);
+            handles::close(bells.peer);
+            *bells = Bells { own: -1, peer: -1 };
+            self.memory.retire();
+        }
     }
 }

@@ -154,13 +154,16 @@ impl Memory {
         unsafe { core::ptr::write_bytes(words, 0, CONTROL_BYTES) };
     }
 
-    /// Unmaps.
-    ///
-    /// # Safety
-    /// No stream may stand in any slot, and no thread may touch the link any more.
-    pub unsafe fn unmap(&self) {
-        // SAFETY: the caller vouches for it.
-        unsafe { mapping::unmap(self.mapping) };
+    /// The peer is gone and every slot is vacant: unmaps the rings, which nobody can reach but
+    /// through a stream in a slot, and gives the pages of the words back.
+    pub fn retire(&self) {
+        let start = data_start(self.slots);
+        // SAFETY: inside the mapping, by `total`.
+        let base = unsafe { self.mapping.base.add(start) };
+        // SAFETY: no stream stands here, so no producer or consumer has an address in the rings.
+        unsafe { mapping::unmap(Mapping { base, bytes: self.mapping.bytes - start }) };
+        // SAFETY: the words mean nothing any more, and read as zeros from now on.
+        unsafe { mapping::give_back(self.mapping.base.as_ptr(), start) };
     }
 }
 

@@ -108,6 +108,8 @@ pub struct Socket {
     pub fd: AtomicI32,
     /// How many descriptors this process has of it.
     pub descriptors: AtomicU32,
+    /// How often its search was put off.
+    pub deferrals: AtomicU32,
     /// Threads inside a native receive or wait, and inside a native send.
     pub native_recv: AtomicU32,
     pub native_send: AtomicU32,
@@ -143,6 +145,9 @@ pub struct Socket {
     pub recv_policy: shunt_readiness::policy::Policy,
     pub send_policy: shunt_readiness::policy::Policy,
 }
+
+/// Calls on a stream for which its search is put off at most.
+const DEFERRALS_MAX: u32 = 32;
 
 const CHUNK: usize = 256;
 const CHUNKS: usize = 4096;
@@ -199,6 +204,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.descriptors.store(1, Relaxed);
     // The native counts are left: a thread that is still inside a call on the last stream that
     // stood here takes its own off when it comes out.
+    socket.deferrals.store(0, Relaxed);
     socket.messages_in.store(0, Relaxed);
     socket.messages_out.store(0, Relaxed);
     socket.bytes.store(0, Relaxed);
@@ -307,6 +313,7 @@ impl Socket {
             generation: AtomicU32::new(0),
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
+            deferrals: AtomicU32::new(0),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
             messages_in: AtomicU32::new(0),
@@ -332,6 +339,16 @@ impl Socket {
             recv_policy: shunt_readiness::policy::Policy::new(),
             send_policy: shunt_readiness::policy::Policy::new(),
         }
+    }
+
+    /// Its search was put off because another stream's meeting was under way.
+    pub fn is_deferred(&self) -> bool {
+        (1..=DEFERRALS_MAX).contains(&self.deferrals.load(Relaxed))
+    }
+
+    /// Counts one more deferral; true when it has waited long enough.
+    pub fn deferred_long(&self) -> bool {
+        self.deferrals.fetch_add(1, Relaxed) >= DEFERRALS_MAX
     }
 
     /// What it is to us now.

@@ -27,6 +27,8 @@ const LOOKS_EAGER: u32 = 64;
 /// Rendezvous that wait at the same time; the oldest is given up for a new one.
 const WAITING_MAX: usize = 32;
 
+/// Streams whose meeting is under way, by the server's address.
+static MEETINGS: Lock<Vec<(peer::Endpoint, u32, u32)>> = Lock::new(Vec::new());
 static WAITING: Lock<Vec<(u32, u32)>> = Lock::new(Vec::new());
 
 /// Which way a native call moved bytes.
@@ -60,7 +62,8 @@ pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
         stage::YOUNG => {
             let least =
                 if socket.connector.load(Relaxed) { MESSAGES_MIN } else { MESSAGES_MIN_ACCEPTOR };
-            let by_count = count == least || (count > least && count.is_power_of_two());
+            let by_count = count == least
+                || (count > least && (count.is_power_of_two() || socket.is_deferred()));
             let by_bytes = total >= BYTES_MIN && total - bytes as u64 <= BYTES_MIN;
             if by_count || by_bytes {
                 search(index, socket);
@@ -107,6 +110,11 @@ fn search(index: u32, socket: &'static Socket) {
         return settle(socket, Reason::UnsupportedOption);
     }
     let generation = socket.generation.load(Relaxed);
+    let server = if socket.connector.load(Relaxed) { tuple.remote } else { tuple.local };
+    if another_is_meeting(index, generation, &server) && !socket.deferred_long() {
+        // The link that comes of it serves this stream as well.
+        return;
+    }
     if socket.stage.compare_exchange(stage::YOUNG, stage::MEETING, AcqRel, Relaxed).is_err() {
         return;
     }
@@ -127,6 +135,22 @@ fn search(index: u32, socket: &'static Socket) {
         }
     }
     meet(index, socket, generation, &tuple);
+}
+
+/// Whether a meeting of another stream with the same server address is under way; if not, this
+/// one's is from now on.
+fn another_is_meeting(index: u32, generation: u32, server: &peer::Endpoint) -> bool {
+    let mut meetings = MEETINGS.lock();
+    meetings.retain(|(_, index, generation)| {
+        let socket = pool::get(*index);
+        socket.generation.load(Relaxed) == *generation
+            && socket.stage.load(Relaxed) == stage::MEETING
+    });
+    if meetings.iter().any(|(known, _, _)| known == server) {
+        return true;
+    }
+    meetings.push((*server, index, generation));
+    false
 }
 
 /// Tries the rendezvous; called by program threads and by the service thread.
@@ -226,6 +250,10 @@ pub fn publish_addresses(entry: shunt_stats::StreamEntry, tuple: &peer::Tuple) {
 /// The process has one thread.
 pub unsafe fn after_fork() {
     // SAFETY: one thread, by the caller's word.
-    unsafe { WAITING.force_open() };
+    unsafe {
+        WAITING.force_open();
+        MEETINGS.force_open();
+    }
     WAITING.lock().clear();
+    MEETINGS.lock().clear();
 }

@@ -271,8 +271,19 @@ pub fn links_serving(server: &Endpoint) -> Vec<&'static Link> {
 
 /// One stream is done with its slot.
 pub fn released(link: &'static Link, slot: u32) {
+    if !link.is_alive() {
+        return retire_if_empty(link);
+    }
     attach::tell(link, Kind::Released, slot);
     free_if_last(link, slot);
+}
+
+/// The peer is gone: once no stream stands on the link, its descriptors and memory go.
+pub fn retire_if_empty(link: &'static Link) {
+    if !link.is_alive() && link.streams().next().is_none() {
+        crate::wait::epoll::forget_link(link);
+        link.retire();
+    }
 }
 
 fn free_if_last(link: &'static Link, slot: u32) {
@@ -594,6 +605,30 @@ impl Work {
         let events = libc::EPOLLIN as u32;
         let epoll = self.service.epoll;
         let _ = handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, link.control, events, data);
+        if socket.connector.load(Relaxed) {
+            self.offer_waiting(link, &server);
+        }
+    }
+
+    /// Other streams to the same server that wait at a rendezvous are offered on the new link.
+    fn offer_waiting(&mut self, link: &'static Link, server: &Endpoint) {
+        let mut waiting = Vec::new();
+        pool::each(|index, socket| {
+            let tuple = *socket.tuple.lock();
+            let same = tuple.is_some_and(|tuple| tuple.remote == *server);
+            let waits = socket.stage.load(Relaxed) == stage::WAITING;
+            if same && waits && socket.connector.load(Relaxed) && socket.mode() == Mode::Plain {
+                waiting.push((index, socket.generation.load(Relaxed)));
+            }
+        });
+        for (index, generation) in waiting {
+            let socket = pool::get(index);
+            let (from, to) = (stage::WAITING, stage::MEETING);
+            if socket.stage.compare_exchange(from, to, AcqRel, Relaxed).is_ok() {
+                search::stop_waiting(socket);
+                self.offer(index, generation, link, 0);
+            }
+        }
     }
 
     fn links_to(&self, pid: i32) -> u32 {
@@ -676,6 +711,7 @@ impl Work {
             .partition(|o| core::ptr::eq(o.link, link));
         link.wake_own();
         self.service.links.lock().retain(|known| !core::ptr::eq(known.link, link));
+        retire_if_empty(link);
         for offer in lost {
             self.try_elsewhere(offer.index, offer.generation, offer.tuple, 0);
         }
@@ -923,9 +959,11 @@ pub unsafe fn after_fork() {
     }
     service.meeting.lock().iter().for_each(|control| handles::close(*control));
     for known in service.links.lock().iter() {
-        for fd in [known.link.control, known.link.own_bell, known.link.peer_bell] {
-            handles::close(fd);
-        }
+        handles::close(known.link.control);
+        known.link.with_bells(|bells| {
+            handles::close(bells.own);
+            handles::close(bells.peer);
+        });
     }
     handles::close(service.epoll);
     handles::close(service.bell);

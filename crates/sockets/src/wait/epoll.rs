@@ -263,8 +263,10 @@ impl Inner {
     fn join_link(&mut self, set_fd: i32, link: &'static Link) {
         if !self.links.iter().any(|known| core::ptr::eq(*known, link)) {
             let events = bits::IN | bits::ET;
-            let _ =
-                handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, link.own_bell, events, tag(BELL));
+            link.with_bells(|bells| {
+                let add = libc::EPOLL_CTL_ADD;
+                let _ = handles::epoll_ctl(set_fd, add, bells.own, events, tag(BELL));
+            });
             self.links.push(link);
         }
     }
@@ -576,8 +578,18 @@ pub fn leave_nested(set_index: u32) {
     if set.managed.load(SeqCst) == 0 {
         let set_fd = set.fd.load(Relaxed);
         for link in inner.links.drain(..) {
-            let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, link.own_bell, 0, 0);
+            link.with_bells(|bells| {
+                let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, bells.own, 0, 0);
+            });
         }
+    }
+}
+
+/// A link whose peer is gone and which no stream uses leaves every set.
+pub fn forget_link(link: &'static Link) {
+    let used = FREE.lock().1;
+    for index in 0..used {
+        set_at(index).inner.lock().links.retain(|known| !core::ptr::eq(*known, link));
     }
 }
 

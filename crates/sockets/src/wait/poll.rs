@@ -335,7 +335,9 @@ impl BellBox {
             if !self.links.iter().any(|known| core::ptr::eq(*known, *link)) {
                 let events = bits::IN | bits::ET;
                 let add = libc::EPOLL_CTL_ADD;
-                let _ = handles::epoll_ctl(self.fd, add, link.own_bell, events, 0);
+                link.with_bells(|bells| {
+                    let _ = handles::epoll_ctl(self.fd, add, bells.own, events, 0);
+                });
                 self.links.push(link);
             }
         }
