@@ -83,10 +83,10 @@ fn a_waiting_set_is_marked_and_its_bell_rung_once() {
     let mut marked = VACANT;
     map.drain(|slot| marked = slot);
     assert_eq!(marked, 1);
-    assert!(own_bell_rings(&link));
+    assert!(own_bell_rings(link));
     link.with_bells(|bells| handles::silence(bells.own));
     assert_eq!(send(&mut near.sender, &[2]), Ok(Sent::Took(1)));
-    assert!(!own_bell_rings(&link), "nobody waits now");
+    assert!(!own_bell_rings(link), "nobody waits now");
     assert_eq!(receive(&mut far.receiver, &mut [0; 9], How::TAKE), Ok(Received::Bytes(2)));
 }
 
