@@ -28,10 +28,17 @@ pub fn boundary(ours: impl FnOnce() -> Outcome, genuine: impl FnOnce() -> isize)
     }
 }
 
-/// Before a call that takes or gives up a descriptor's number.
+/// Before a call that gives up a descriptor's number, or takes one and may last.
 #[inline(always)]
 pub fn numbers_settled() {
-    shunt_os::handles::await_windows();
+    shunt_os::handles::await_numbers();
+}
+
+/// Makes a short call that takes a number, with none of ours among the low ones.
+#[inline(always)]
+pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
+    let _numbers = shunt_os::handles::Numbers::hold();
+    call()
 }
 
 /// Makes the genuine call and takes a note of its result.

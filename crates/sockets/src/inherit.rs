@@ -160,7 +160,7 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
 
 /// In the child: one thread, and whatever the parent's other threads held is open.
 fn after_fork() {
-    handles::forget_windows();
+    handles::forget_numbers();
     // SAFETY: a forked child has one thread.
     unsafe {
         FORKING.force_open();

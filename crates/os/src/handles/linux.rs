@@ -1,7 +1,7 @@
 //! eventfd(2), epoll(7), abstract Unix sockets with SCM_RIGHTS (unix(7)).
 
 use core::mem::{size_of, zeroed};
-use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use crate::{sys, Errno, Result};
 
@@ -9,56 +9,59 @@ use crate::{sys, Errno, Result};
 /// grow the descriptor table of every process for nothing.
 const HIGH_FD: u64 = 3600;
 
-/// How many threads of ours hold a fresh descriptor that still has a low number.
-static WINDOW: AtomicU32 = AtomicU32::new(0);
+/// The kernel gives new descriptors the lowest free number. Until one of ours is moved, the program
+/// must not see that number taken, nor close it by mistake; so whoever makes a descriptor holds
+/// this, for a few microseconds.
+static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
-/// The kernel gives new descriptors the lowest free number; until ours is moved, the program
-/// must not see that number taken, nor close it by mistake. Held for a few microseconds.
-struct Window;
+/// Proof that no other thread that asks for it makes a descriptor meanwhile.
+pub struct Numbers {
+    held: bool,
+}
 
-impl Window {
-    fn open() -> Window {
-        WINDOW.fetch_add(1, SeqCst);
-        Window
+impl Numbers {
+    /// Waits for its turn. Bounded, and then without: the caller may be a signal handler that
+    /// interrupted the very thread that holds it.
+    pub fn hold() -> Numbers {
+        for _ in 0..2000 {
+            // SYNC numbers -> Numbers::drop: the holder's descriptor has left the low numbers.
+            if NUMBERS.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+                return Numbers { held: true };
+            }
+            crate::raw::sched_yield();
+        }
+        Numbers { held: false }
     }
 }
 
-impl Drop for Window {
+impl Drop for Numbers {
     fn drop(&mut self) {
-        WINDOW.fetch_sub(1, SeqCst);
-    }
-}
-
-/// Before the program gets or gives up a descriptor: lets other threads' windows pass.
-#[inline]
-pub fn await_windows() {
-    if WINDOW.load(SeqCst) != 0 {
-        await_open_windows();
-    }
-}
-
-#[cold]
-fn await_open_windows() {
-    // Bounded: the caller may be a signal handler that interrupted the very thread.
-    for _ in 0..2000 {
-        crate::raw::sched_yield();
-        if WINDOW.load(SeqCst) == 0 {
-            return;
+        if self.held {
+            // SYNC numbers -> Numbers::hold: see there.
+            NUMBERS.store(0, Release);
         }
     }
 }
 
+/// Before the program gives up a number, or a call that may last makes one: lets others finish.
+#[inline]
+pub fn await_numbers() {
+    if NUMBERS.load(Acquire) != 0 {
+        drop(Numbers::hold());
+    }
+}
+
 /// In a forked child, whose parent's threads do not exist.
-pub fn forget_windows() {
-    WINDOW.store(0, SeqCst);
+pub fn forget_numbers() {
+    NUMBERS.store(0, Release);
 }
 
 /// Moves a fresh descriptor of ours out of the program's range and makes it CLOEXEC.
 ///
 /// # Errors
 /// EMFILE when there is no room; the low descriptor is closed in any case.
-pub(crate) fn place_high_in_window(fd: impl FnOnce() -> Result<i32>) -> Result<i32> {
-    let _window = Window::open();
+pub(crate) fn place_high_at_once(fd: impl FnOnce() -> Result<i32>) -> Result<i32> {
+    let _numbers = Numbers::hold();
     place_high(fd()?)
 }
 
@@ -88,7 +91,7 @@ pub fn close(fd: i32) {
 
 /// A new eventfd, non-blocking.
 pub fn eventfd() -> Result<i32> {
-    let _window = Window::open();
+    let _numbers = Numbers::hold();
     let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
     // SAFETY: no pointers.
     place_high(unsafe { sys!(libc::SYS_eventfd2, 0, flags)? } as i32)
@@ -110,7 +113,7 @@ pub fn silence(fd: i32) {
 
 /// A new epoll set of ours.
 pub fn epoll() -> Result<i32> {
-    let _window = Window::open();
+    let _numbers = Numbers::hold();
     // SAFETY: no pointers.
     place_high(unsafe { sys!(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC)? } as i32)
 }
@@ -252,7 +255,7 @@ fn control_socket() -> Result<i32> {
 /// # Errors
 /// EADDRINUSE: somebody else does.
 pub fn listen_at(name: &Name) -> Result<i32> {
-    let _window = Window::open();
+    let _numbers = Numbers::hold();
     let fd = control_socket()?;
     // SAFETY: the address is valid for `bytes`.
     let bound = unsafe { sys!(libc::SYS_bind, fd, &raw const name.address, name.bytes) };
@@ -272,7 +275,7 @@ pub fn listen_at(name: &Name) -> Result<i32> {
 /// # Errors
 /// ECONNREFUSED: nobody does.
 pub fn connect_to(name: &Name) -> Result<i32> {
-    let _window = Window::open();
+    let _numbers = Numbers::hold();
     let fd = control_socket()?;
     // SAFETY: the address is valid for `bytes`.
     match unsafe { sys!(libc::SYS_connect, fd, &raw const name.address, name.bytes) } {
@@ -289,7 +292,7 @@ pub fn connect_to(name: &Name) -> Result<i32> {
 /// # Errors
 /// EAGAIN: nobody has come.
 pub fn accept_from(listener: i32) -> Result<i32> {
-    let _window = Window::open();
+    let _numbers = Numbers::hold();
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: null address pointers are allowed.
     place_high(unsafe { sys!(libc::SYS_accept4, listener, 0, 0, flags)? } as i32)
@@ -346,7 +349,7 @@ pub struct Received {
 /// # Errors
 /// EAGAIN: none is there. Zero bytes: the other side is gone.
 pub fn receive_message(fd: i32, buffer: &mut [u8]) -> Result<Received> {
-    let _window = Window::open();
+    let _numbers = Numbers::hold();
     let mut control = ControlBuffer([0; 64]);
     let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: zero is a valid msghdr.

@@ -6,7 +6,7 @@ use libc::FILE;
 use shunt_os::real;
 use shunt_sockets::calls::descriptor as calls;
 
-use crate::boundary::{before, boundary, noted, numbers_settled};
+use crate::boundary::{before, boundary, noted, numbers_settled, with_numbers};
 
 #[no_mangle]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
@@ -40,8 +40,7 @@ pub unsafe extern "C" fn closefrom(lowest: c_int) {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    numbers_settled();
-    noted(unsafe { real::dup(fd) }, |new| calls::duplicated(fd, new))
+    noted(with_numbers(|| unsafe { real::dup(fd) }), |new| calls::duplicated(fd, new))
 }
 
 #[no_mangle]

@@ -8,7 +8,7 @@ use shunt_sockets::calls::wait as calls;
 use shunt_sockets::calls::wait::Limits;
 use shunt_sockets::Outcome;
 
-use crate::boundary::{boundary, noted, numbers_settled};
+use crate::boundary::{boundary, noted, with_numbers};
 
 #[no_mangle]
 pub unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
@@ -122,14 +122,12 @@ pub unsafe extern "C" fn pselect(
 
 #[no_mangle]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
-    numbers_settled();
-    noted(unsafe { real::epoll_create(size) }, calls::opened)
+    noted(with_numbers(|| unsafe { real::epoll_create(size) }), calls::opened)
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
-    numbers_settled();
-    noted(unsafe { real::epoll_create1(flags) }, calls::opened)
+    noted(with_numbers(|| unsafe { real::epoll_create1(flags) }), calls::opened)
 }
 
 #[no_mangle]

@@ -6,12 +6,11 @@ use libc::{sockaddr, socklen_t};
 use shunt_os::real;
 use shunt_sockets::calls::socket as calls;
 
-use crate::boundary::{before, boundary, noted, numbers_settled};
+use crate::boundary::{before, boundary, noted, numbers_settled, with_numbers};
 
 #[no_mangle]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    numbers_settled();
-    noted(unsafe { real::socket(domain, kind, protocol) }, |fd| {
+    noted(with_numbers(|| unsafe { real::socket(domain, kind, protocol) }), |fd| {
         calls::created(fd, domain, kind, protocol);
     })
 }

@@ -31,7 +31,7 @@ fn find(fd: c_int) -> Found {
         entry => {
             if entry == Entry::Unknown {
                 // The number may be one that a descriptor of ours has for a moment.
-                shunt_os::handles::await_windows();
+                shunt_os::handles::await_numbers();
             }
             return Found::Foreign;
         }
