@@ -94,10 +94,8 @@ pub fn has_strange_options(fd: i32) -> bool {
     const SO_ZEROCOPY: i32 = 60;
     const SO_TIMESTAMPING: i32 = 37;
     const SO_TIMESTAMP: i32 = 29;
-    const TCP_ULP: i32 = 31;
     const TCP_INQ: i32 = 36;
     const TCP_REPAIR: i32 = 19;
-    let _ = TCP_ULP;
     let socket = [SO_ZEROCOPY, SO_TIMESTAMP, SO_TIMESTAMPING, libc::SO_OOBINLINE];
     let tcp = [TCP_INQ, TCP_REPAIR];
     let set = |level, name| handles::option_int(fd, level, name).is_ok_and(|value| value != 0);

@@ -6,7 +6,7 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicPtr, Ordering::*};
 
 use shunt_carriers::{tcp, Part, Sender, Sent};
 use shunt_link::{Link, Memory, Side};
@@ -108,7 +108,6 @@ struct Work {
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(null_mut());
 static STARTING: Lock<()> = Lock::new(());
-static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 mod tag {
     pub const BELL: u64 = 1 << 56;
@@ -944,7 +943,6 @@ fn find(own: &Tuple) -> Option<(u32, &'static Socket)> {
 pub unsafe fn after_fork() {
     // SAFETY: one thread, by the caller's word.
     unsafe { STARTING.force_open() };
-    GENERATION.fetch_add(1, Relaxed);
     let service = SERVICE.swap(null_mut(), AcqRel);
     if service.is_null() {
         return;
