@@ -34,6 +34,8 @@ pub struct Request<'a> {
 enum Attempt {
     /// This many bytes, or the end of the stream (0).
     Got(usize),
+    /// This many bytes, and the next one is the other carrier's.
+    UpToTheSeam(usize),
     /// An error of the kernel's.
     Error(i32),
     /// Nothing now.
@@ -87,6 +89,7 @@ fn receive_waiting(
     if request.flags & libc::MSG_TRUNC == 0 && request.vector.iter().any(bad) {
         return Outcome::Failed(libc::EFAULT);
     }
+    let wants_all = request.flags & libc::MSG_WAITALL != 0 && request.flags & PEEK == 0;
     let mut got = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO);
     let mut looked = false;
@@ -125,13 +128,30 @@ fn receive_waiting(
         match attempt {
             Attempt::Got(count) => {
                 got += count;
-                let all = request.flags & libc::MSG_WAITALL != 0 && got < wanted && count > 0;
-                if !all || request.flags & PEEK != 0 {
+                if !wants_all || got == wanted || count == 0 {
                     return Outcome::Handled(got as isize);
                 }
             }
-            Attempt::Error(_) if got > 0 => return Outcome::Handled(got as isize),
+            // To a program a receive of less than it asked for says that there was no more
+            // (epoll(7)): no edge will follow for what lies on the other carrier already.
+            Attempt::UpToTheSeam(count) => {
+                got += count;
+                if got == wanted {
+                    return Outcome::Handled(got as isize);
+                }
+            }
+            Attempt::Error(number) if got > 0 => {
+                if number == libc::ECONNRESET {
+                    socket.recv.lock().reset_pending = true;
+                }
+                return Outcome::Handled(got as isize);
+            }
             Attempt::Error(number) => return Outcome::Failed(number),
+            Attempt::Native if got > 0 => {
+                got += rest_natively(request, got, wants_all);
+                leave_native(index, socket);
+                return Outcome::Handled(got as isize);
+            }
             Attempt::Native => {
                 let result = genuine();
                 leave_native(index, socket);
@@ -141,6 +161,7 @@ fn receive_waiting(
             Attempt::Gone | Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Gone => return gone(socket),
+            Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),
             Attempt::Empty => {
                 let Some(watch) = watch else {
                     if may_not_wait(socket, request) {
@@ -163,6 +184,21 @@ fn receive_waiting(
             }
         }
     }
+}
+
+/// What TCP has for a call that has got its first bytes from a ring; returns how much.
+fn rest_natively(request: Request<'_>, already: usize, wants_all: bool) -> usize {
+    let flags = if wants_all { request.flags } else { request.flags | libc::MSG_DONTWAIT };
+    let mut total = 0;
+    for Part { base, len } in parts(request.vector, already) {
+        // SAFETY: the program's own buffer.
+        let result = unsafe { shunt_os::real::recv(request.fd, base.cast(), len, flags) };
+        total += result.max(0) as usize;
+        if result < len as isize {
+            break;
+        }
+    }
+    total
 }
 
 /// A receive of no bytes waits for some, or the end, and takes none.
@@ -229,7 +265,7 @@ fn attempt(
         if recv.reader.on() == ReaderOn::Ring {
             let count = from_ring(socket, recv, request, already)?;
             if count > 0 {
-                return Ok(Attempt::Got(count));
+                return Ok(got(socket, recv, request, count));
             }
         } else if !agree_locked(socket, recv)? {
             socket.native_recv.fetch_add(1, SeqCst);
@@ -277,13 +313,40 @@ fn attempt(
                     if at_end && (core::mem::take(&mut recv.reset_pending) || was_reset(socket)) {
                         return Ok(Attempt::Error(libc::ECONNRESET));
                     }
-                    return Ok(result);
+                    return Ok(match result {
+                        Attempt::Got(count) if count > 0 => got(socket, recv, request, count),
+                        result => result,
+                    });
                 }
                 restart_consumer(recv);
             }
         }
     }
     Ok(Attempt::Empty)
+}
+
+/// Bytes of one carrier: are they its last, with the other's behind them?
+#[inline]
+fn got(socket: &Socket, recv: &RecvSide, request: Request<'_>, count: usize) -> Attempt {
+    let at_seam = request.flags & PEEK == 0
+        && match recv.reader.on() {
+            ReaderOn::Crossing { up_at } => recv.offset >= up_at,
+            ReaderOn::Ring => has_ended(socket, recv.offset),
+            ReaderOn::Tcp | ReaderOn::Salvage { .. } => false,
+        };
+    if at_seam {
+        Attempt::UpToTheSeam(count)
+    } else {
+        Attempt::Got(count)
+    }
+}
+
+/// Whether the incoming ring has no byte at or beyond `offset` any more: the next comes by TCP.
+#[inline]
+pub fn has_ended(socket: &Socket, offset: u64) -> bool {
+    blocking::direction(socket, false).is_some_and(|direction| {
+        matches!(End::decode(direction.end()), Ok(End::Down(_))) && direction.tail() == offset
+    })
 }
 
 fn from_ring(

@@ -9,6 +9,7 @@ use shunt_stream::{ReaderOn, Words, WriterOn};
 
 use crate::attach::{self, agree_locked, break_stream, observe_reader, observe_writer, Broken};
 use crate::pool::{Mode, Socket};
+use crate::receive;
 use crate::wait::blocking;
 
 /// Kernel poll bits are numerically the epoll bits.
@@ -29,6 +30,8 @@ struct Halves {
     own_shut: bool,
     /// On the ring, every byte that arrived.
     arrived: Option<u64>,
+    /// The ring has ended, and TCP's bytes follow those of `arrived`.
+    tcp_follows: bool,
     /// On TCP, bytes that came by rings before.
     skew: u64,
 }
@@ -81,6 +84,9 @@ pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
         mask |= kernel(socket, &halves);
     }
     let arrived = match halves.arrived {
+        Some(arrived) if edges && halves.tcp_follows => {
+            arrived + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0)
+        }
         Some(arrived) => arrived,
         None if edges => tcp::bytes_received(socket.fd.load(Relaxed)).unwrap_or(0) + halves.skew,
         None => 0,
@@ -99,6 +105,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         peer_shut: false,
         own_shut: false,
         arrived: None,
+        tcp_follows: false,
         skew: 0,
     };
     {
@@ -144,7 +151,9 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         let offset = recv.offset;
         match (recv.reader.on(), &mut recv.consumer) {
             (ReaderOn::Ring, Some(consumer)) => {
-                halves.arrived = Some(consumer.head() + consumer.known()? as u64);
+                let arrived = consumer.head() + consumer.known()? as u64;
+                halves.arrived = Some(arrived);
+                halves.tcp_follows = receive::has_ended(socket, arrived);
             }
             // The ring's bytes count once TCP has arrived up to the crossing, and not before: until
             // then a program that is told of them finds nothing.
