@@ -34,11 +34,10 @@ pub fn numbers_settled() {
     shunt_os::handles::await_numbers();
 }
 
-/// Makes a short call that takes a number, with none of ours among the low ones.
+/// Makes a call that takes a number, with none of ours among the low ones.
 #[inline(always)]
 pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
-    let _numbers = shunt_os::handles::Numbers::hold();
-    call()
+    shunt_os::handles::with_numbers(call)
 }
 
 /// Makes the genuine call and takes a note of its result.

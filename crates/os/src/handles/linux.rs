@@ -1,7 +1,7 @@
 //! eventfd(2), epoll(7), abstract Unix sockets with SCM_RIGHTS (unix(7)).
 
 use core::mem::{size_of, zeroed};
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 use crate::{sys, Errno, Result};
 
@@ -10,35 +10,76 @@ use crate::{sys, Errno, Result};
 const HIGH_FD: u64 = 3600;
 
 /// The kernel gives new descriptors the lowest free number. Until one of ours is moved, the program
-/// must not see that number taken, nor close it by mistake; so whoever makes a descriptor holds
-/// this, for a few microseconds.
-static NUMBERS: AtomicU32 = AtomicU32::new(0);
+/// must not see that number taken, nor close it by mistake; so whoever of ours makes a descriptor
+/// holds this for a few microseconds, and the program's calls that take a number stand aside.
+/// Who holds it, as [`own_name`] says, or 0.
+static HOLDER: AtomicUsize = AtomicUsize::new(0);
+/// Calls of the program's that are taking a number now.
+static INSIDE: AtomicU32 = AtomicU32::new(0);
 
-/// Proof that no other thread that asks for it makes a descriptor meanwhile.
+/// How often a holder is waited for, a yield or a short sleep each: one that has lost its core may
+/// be away for a time slice or more.
+const TURNS_MAX: u32 = 2000;
+/// How often we wait for the program's calls: one may last (an open of a FIFO), and none is harmed
+/// but in its number.
+const ASIDE_MAX: u32 = 200;
+
+/// Proof that no call of the program's, nor any other thread of ours, takes a number meanwhile.
 pub struct Numbers {
     held: bool,
 }
 
 impl Numbers {
-    /// Waits for its turn. Bounded, and then without: the caller may be a signal handler that
-    /// interrupted the very thread that holds it.
+    /// Waits for its turn. Bounded, and then without.
     pub fn hold() -> Numbers {
-        for _ in 0..2000 {
+        let me = own_name();
+        let free = || {
             // SYNC numbers -> Numbers::drop: the holder's descriptor has left the low numbers.
-            if NUMBERS.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
-                return Numbers { held: true };
+            match HOLDER.compare_exchange(0, me, SeqCst, Relaxed) {
+                Err(holder) if holder == me => Some(false),
+                taken => taken.ok().map(|_| true),
             }
-            crate::raw::sched_yield();
+        };
+        let held = wait_for(TURNS_MAX, free).unwrap_or(false);
+        if held {
+            wait_for(ASIDE_MAX, || (INSIDE.load(SeqCst) == 0).then_some(()));
         }
-        Numbers { held: false }
+        Numbers { held }
     }
 }
 
 impl Drop for Numbers {
     fn drop(&mut self) {
         if self.held {
-            // SYNC numbers -> Numbers::hold: see there.
-            NUMBERS.store(0, Release);
+            // SYNC numbers -> Numbers::hold, aside: see there.
+            HOLDER.store(0, SeqCst);
+        }
+    }
+}
+
+/// Makes a call of the program's that takes a number, while none of ours is among the low ones.
+#[inline]
+pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
+    // SYNC numbers -> Numbers::hold: either sees the other.
+    INSIDE.fetch_add(1, SeqCst);
+    let holder = HOLDER.load(SeqCst);
+    if holder != 0 && holder != own_name() {
+        stand_aside();
+    }
+    let result = call();
+    INSIDE.fetch_sub(1, SeqCst);
+    result
+}
+
+#[cold]
+fn stand_aside() {
+    for _ in 0..20 {
+        INSIDE.fetch_sub(1, SeqCst);
+        await_numbers();
+        INSIDE.fetch_add(1, SeqCst);
+        // The next holder waits for us, unless it came before we were counted again.
+        if HOLDER.load(SeqCst) == 0 {
+            break;
         }
     }
 }
@@ -46,14 +87,40 @@ impl Drop for Numbers {
 /// Before the program gives up a number, or a call that may last makes one: lets others finish.
 #[inline]
 pub fn await_numbers() {
-    if NUMBERS.load(Acquire) != 0 {
-        drop(Numbers::hold());
+    if HOLDER.load(SeqCst) != 0 {
+        let me = own_name();
+        wait_for(TURNS_MAX, || {
+            let holder = HOLDER.load(SeqCst);
+            (holder == 0 || holder == me).then_some(())
+        });
     }
+}
+
+/// Tries at once, then yields the core, then sleeps between the tries (about 100 ms in all).
+fn wait_for<T>(turns: u32, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
+    for turn in 0..turns {
+        if let Some(result) = ready() {
+            return Some(result);
+        }
+        if turn < 100 {
+            crate::raw::sched_yield();
+        } else {
+            crate::raw::nanosleep(50_000);
+        }
+    }
+    None
+}
+
+/// Names this thread at no cost: a signal handler must not wait for the thread it interrupted.
+fn own_name() -> usize {
+    // SAFETY: always valid, and one per thread.
+    unsafe { libc::__errno_location() as usize }
 }
 
 /// In a forked child, whose parent's threads do not exist.
 pub fn forget_numbers() {
-    NUMBERS.store(0, Release);
+    HOLDER.store(0, SeqCst);
+    INSIDE.store(0, SeqCst);
 }
 
 /// Moves a fresh descriptor of ours out of the program's range and makes it CLOEXEC.

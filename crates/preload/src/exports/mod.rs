@@ -4,6 +4,7 @@ mod descriptor;
 mod formatted;
 mod io;
 mod number;
+mod numbers;
 mod process;
 mod readiness;
 mod socket;

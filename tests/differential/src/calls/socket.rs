@@ -259,6 +259,30 @@ pub fn open_null() -> Fd {
     call!(libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC)).fd("open /dev/null")
 }
 
+/// A named pipe of this process, gone with the value.
+pub struct Fifo(std::ffi::CString);
+
+impl Fifo {
+    pub fn new() -> Fifo {
+        let name = format!("shunt-fifo-{}", std::process::id());
+        let path = std::env::temp_dir().join(name).into_os_string().into_encoded_bytes();
+        let path = std::ffi::CString::new(path).expect("a path without NUL");
+        call!(libc::mkfifo(path.as_ptr(), 0o600)).value("mkfifo");
+        Fifo(path)
+    }
+
+    /// Waits for the other end.
+    pub fn open(&self, flags: i32) -> Fd {
+        call!(libc::open(self.0.as_ptr(), flags)).fd("open a FIFO")
+    }
+}
+
+impl Drop for Fifo {
+    fn drop(&mut self) {
+        call!(libc::unlink(self.0.as_ptr()));
+    }
+}
+
 pub fn memfd() -> Fd {
     call!(libc::memfd_create(c"differential".as_ptr(), libc::MFD_CLOEXEC)).fd("memfd_create")
 }

@@ -17,6 +17,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_number_is_used_again_at_once,
     a_number_used_again_has_nothing_of_the_old_stream,
     new_descriptors_take_the_lowest_number,
+    an_open_that_waits_holds_nobody_up,
     close_range_closes_streams,
     closefrom_closes_streams,
     close_on_exec_is_kept_by_each_copy,
@@ -198,6 +199,19 @@ fn new_descriptors_take_the_lowest_number(a: &Actor) {
     socket::close(second);
     a.note("the gap is filled", socket::open_null() == second);
     a.meet();
+}
+
+/// A FIFO's open waits for the other end, here until the stream has carried what it should.
+fn an_open_that_waits_holds_nobody_up(a: &Actor) {
+    let fifo = socket::Fifo::new();
+    std::thread::scope(|scope| {
+        let waiting = a.thread(scope, "opener", || fifo.open(libc::O_RDONLY));
+        let s = a.stream();
+        a.client(|| a.note("send", io::send(s, b"hello", 0)));
+        a.server(|| a.note("received", receive_text(s, 5)));
+        fifo.open(libc::O_WRONLY);
+        a.note("both ends", waiting.join().is_ok());
+    });
 }
 
 fn close_range_closes_streams(a: &Actor) {
