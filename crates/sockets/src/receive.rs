@@ -136,7 +136,8 @@ fn receive_waiting(
             // (epoll(7)): no edge will follow for what lies on the other carrier already.
             Attempt::UpToTheSeam(count) => {
                 got += count;
-                if got == wanted {
+                // A receive stops at the urgent mark, and only TCP has one.
+                if got == wanted || urgent_is_next(request.fd) {
                     return Outcome::Handled(got as isize);
                 }
             }
@@ -184,6 +185,10 @@ fn receive_waiting(
             }
         }
     }
+}
+
+fn urgent_is_next(fd: i32) -> bool {
+    handles::poll_now(fd, libc::POLLPRI) & libc::POLLPRI != 0
 }
 
 /// What TCP has for a call that has got its first bytes from a ring; returns how much.
