@@ -159,7 +159,11 @@ fn receive_waiting(
                 crate::search::note(index, socket, crate::search::Way::In, result);
                 return Outcome::Genuine(result);
             }
-            Attempt::Gone | Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
+            Attempt::Gone if got > 0 => {
+                got += rest_natively(request, got, wants_all);
+                return Outcome::Handled(got as isize);
+            }
+            Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Gone => return gone(socket),
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),

@@ -3,7 +3,8 @@
 use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
-use shunt_carriers::{Failure, Part, Sender, Sent};
+use shunt_carriers::parts::up_to;
+use shunt_carriers::{Failure, Sender, Sent};
 use shunt_os::{handles, set_errno, sys};
 use shunt_ring::{Direction, FUTEX};
 use shunt_stats::{Carrier, Reason};
@@ -11,7 +12,7 @@ use shunt_stream::WriterOn;
 
 use crate::attach::{self, break_stream, go_down, observe_writer, resend, try_go_up, Broken};
 use crate::outcome::Outcome;
-use crate::pool::{Mode, SendSide, Socket};
+use crate::pool::{stage, Mode, SendSide, Socket};
 use crate::receive::{is_no_address, parts};
 use crate::search::{self, Way};
 use crate::service::{self, Request as Ask};
@@ -25,6 +26,8 @@ pub struct Request<'a> {
     pub generation: u32,
     pub vector: &'a [iovec],
     pub flags: i32,
+    /// Bytes of `vector` that are sent already.
+    pub already: usize,
 }
 
 enum Attempt {
@@ -46,6 +49,9 @@ enum Attempt {
 /// A reader that takes nothing for this long is given the kernel's larger buffer instead, so that
 /// a program that relies on it does not stand still.
 const FULL_NS_MAX: u64 = 20_000_000;
+/// While a stream is on TCP, a send of more than this that may wait goes there piece by piece: the
+/// ring may be there before all is sent.
+const PIECE: usize = 256 * 1024;
 /// After a ring was left because it stayed full: sends on TCP before it is taken again.
 const SENDS_BEFORE_UP: u32 = 4;
 
@@ -89,7 +95,7 @@ fn send_waiting(
     genuine: impl FnOnce() -> isize,
     waiting: &mut bool,
 ) -> Outcome {
-    let mut sent = 0usize;
+    let mut sent = request.already;
     let mut genuine = Some(genuine);
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO);
     let mut looked = false;
@@ -127,8 +133,21 @@ fn send_waiting(
                     return Outcome::Handled(sent as isize);
                 }
             }
+            Attempt::Native if goes_in_pieces(socket, request, wanted - sent) => {
+                match piece(index, socket, request, sent) {
+                    Ok(count) => sent += count,
+                    Err(outcome) => return outcome,
+                }
+                if sent == wanted {
+                    return Outcome::Handled(sent as isize);
+                }
+            }
             Attempt::Native => return native(index, socket, request, sent, genuine.take()),
-            Attempt::Error(_) | Attempt::Gone | Attempt::Closed if sent > 0 => {
+            Attempt::Gone if sent > 0 => {
+                sent += rest(index, socket, request, sent);
+                return Outcome::Handled(sent as isize);
+            }
+            Attempt::Error(_) | Attempt::Closed if sent > 0 => {
                 return Outcome::Handled(sent as isize);
             }
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
@@ -194,31 +213,106 @@ fn native(
         set_errno(errno);
         return Outcome::Genuine(result);
     }
-    // Part of it is in the ring already: what is left, piece by piece.
+    // Part of it is in the ring already.
+    let total = sent + rest(index, socket, request, sent);
+    socket.native_send.fetch_sub(1, SeqCst);
+    Outcome::Handled(total as isize)
+}
+
+/// What is left behind the first `sent` bytes; returns how much of it the kernel took.
+fn rest(index: u32, socket: &'static Socket, request: Request<'_>, sent: usize) -> usize {
+    let wanted = wanted(request.vector);
     let mut total = sent;
-    for Part { base, len: length } in parts(request.vector, sent) {
-        // SAFETY: the program's own buffer.
-        let result = unsafe {
-            shunt_os::real::send(
-                request.fd,
-                base.cast(),
-                length,
-                request.flags | libc::MSG_NOSIGNAL,
-            )
-        };
-        if result < 0 {
-            socket.fulls.fetch_add(1, Relaxed);
-            break;
-        }
+    while total < wanted {
+        let (asked, result) = send_some(request, total, usize::MAX);
         search::note(index, socket, Way::Out, result);
-        total += result as usize;
-        if (result as usize) < length {
+        total += result.max(0) as usize;
+        if result < asked as isize {
             socket.fulls.fetch_add(1, Relaxed);
             break;
         }
     }
+    total - sent
+}
+
+/// Gives the kernel at most `limit` of the bytes behind the first `sent`; returns how many, and its
+/// answer.
+fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) {
+    const PARTS: usize = 64;
+    let mut vector = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PARTS];
+    let (mut count, mut asked) = (0, 0);
+    for part in up_to(parts(request.vector, sent), limit as u64).take(PARTS) {
+        vector[count] = iovec { iov_base: part.base.cast(), iov_len: part.len };
+        count += 1;
+        asked += part.len;
+    }
+    // SAFETY: zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = vector.as_mut_ptr();
+    message.msg_iovlen = count;
+    // The kernel raises no signal for a call that has sent something.
+    let quiet = if sent > 0 { libc::MSG_NOSIGNAL } else { 0 };
+    // SAFETY: the program's own buffers.
+    let result = unsafe { shunt_os::real::sendmsg(request.fd, &message, request.flags | quiet) };
+    (asked, result)
+}
+
+/// Whether `left` bytes are so many that they are not given to the kernel in one call.
+fn goes_in_pieces(socket: &Socket, request: Request<'_>, left: usize) -> bool {
+    left > PIECE
+        && !may_not_wait(socket, request)
+        && request.flags & !libc::MSG_NOSIGNAL == 0
+        && handles::option_timeout(request.fd, libc::SO_SNDTIMEO).is_none()
+}
+
+/// Sends the next piece natively; `Err` ends the call. `native_send` is counted, and is not
+/// afterwards.
+fn piece(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    sent: usize,
+) -> Result<usize, Outcome> {
+    let (asked, result) = send_some(request, sent, PIECE);
+    let errno = shunt_os::errno();
     socket.native_send.fetch_sub(1, SeqCst);
-    Outcome::Handled(total as isize)
+    search::note(index, socket, Way::Out, result);
+    if result == asked as isize {
+        return Ok(asked);
+    }
+    socket.fulls.fetch_add(1, Relaxed);
+    Err(match result {
+        error if error < 0 && sent == 0 => Outcome::Failed(errno),
+        _ => Outcome::Handled(sent as isize + result.max(0)),
+    })
+}
+
+/// A large send on a stream that is not attached yet. `None`: it is not so large.
+pub fn in_pieces(
+    index: u32,
+    socket: &'static Socket,
+    mut request: Request<'_>,
+    genuine: impl FnOnce() -> isize,
+) -> Option<Outcome> {
+    let wanted = wanted(request.vector);
+    if wanted <= PIECE
+        || socket.stage.load(Relaxed) == stage::SETTLED
+        || !goes_in_pieces(socket, request, wanted)
+    {
+        return None;
+    }
+    while request.already < wanted {
+        socket.native_send.fetch_add(1, SeqCst);
+        if socket.mode() != Mode::Plain {
+            socket.native_send.fetch_sub(1, SeqCst);
+            return Some(send(index, socket, request, genuine));
+        }
+        match piece(index, socket, request, request.already) {
+            Ok(count) => request.already += count,
+            Err(outcome) => return Some(outcome),
+        }
+    }
+    Some(Outcome::Handled(wanted as isize))
 }
 
 fn attempt(
@@ -365,7 +459,13 @@ pub fn wait_for_room(
         index,
         socket,
         &watch,
-        Request { fd, generation: socket.generation.load(Relaxed), vector: &[], flags: 0 },
+        Request {
+            fd,
+            generation: socket.generation.load(Relaxed),
+            vector: &[],
+            flags: 0,
+            already: 0,
+        },
         patience,
     )
 }

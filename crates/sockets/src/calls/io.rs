@@ -110,7 +110,7 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
 
 /// `write` and `writev`.
 #[inline]
-pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
+pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnMut() -> isize) -> Outcome {
     if !matches!(table::get(fd), Entry::Socket(_)) {
         crate::wait::wrote_elsewhere();
     }
@@ -119,12 +119,18 @@ pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Ou
 
 /// A send of any form.
 #[inline]
-pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() -> isize) -> Outcome {
+pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnMut() -> isize) -> Outcome {
     match find(fd) {
         Found::Foreign | Found::Left(_) => Outcome::PassThrough,
         Found::Plain(index, socket) => {
             if flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
                 attach::leave(index, socket, Reason::UrgentData);
+            }
+            let generation = socket.generation.load(Acquire);
+            let request = send::Request { fd, generation, vector, flags, already: 0 };
+            let mut genuine = genuine;
+            if let Some(outcome) = send::in_pieces(index, socket, request, &mut genuine) {
+                return outcome;
             }
             socket.native_send.fetch_add(1, SeqCst);
             if socket.mode() == Mode::Plain {
@@ -139,11 +145,11 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
                 return Outcome::Genuine(result);
             }
             socket.native_send.fetch_sub(1, SeqCst);
-            let generation = socket.generation.load(Acquire);
-            send::send(index, socket, send::Request { fd, generation, vector, flags }, genuine)
+            send::send(index, socket, request, genuine)
         }
         Found::Attached(index, socket, generation) => {
-            send::send(index, socket, send::Request { fd, generation, vector, flags }, genuine)
+            let request = send::Request { fd, generation, vector, flags, already: 0 };
+            send::send(index, socket, request, genuine)
         }
     }
 }
