@@ -47,7 +47,8 @@ impl<T> Lock<T> {
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         // SYNC lock -> Guard::drop: as in `lock`.
         let taken = self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
-        taken.then_some(Guard { lock: self })
+        // Lazily: a guard that nobody asked for would open the lock as it is dropped.
+        taken.then(|| Guard { lock: self })
     }
 
     #[cold]
@@ -116,5 +117,13 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(*COUNT.lock(), 80_000);
+    }
+
+    #[test]
+    fn a_try_in_vain_leaves_the_lock_to_its_holder() {
+        let lock = Lock::new(0);
+        let _held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        assert!(lock.try_lock().is_none(), "the first try opened it");
     }
 }

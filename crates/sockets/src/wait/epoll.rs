@@ -41,6 +41,8 @@ struct Registration {
     told: State,
     /// Added or changed since: whatever is ready is reported.
     fresh: bool,
+    /// Counts what was asked and told: a thread that looked before must look again.
+    version: u32,
 }
 
 impl Registration {
@@ -54,7 +56,15 @@ impl Registration {
             deleted: false,
             told: State::default(),
             fresh: true,
+            version: 0,
         }
+    }
+
+    /// The program asks anew.
+    fn ask(&mut self, asked: &epoll_event) {
+        self.interest = Interest::new(asked.events, asked.u64);
+        self.fresh = true;
+        self.version = self.version.wrapping_add(1);
     }
 
     /// Whether something happened since the last report that the program asked to hear of.
@@ -73,6 +83,7 @@ impl Registration {
         let fulls = if now.mask & bits::OUT != 0 { now.fulls } else { self.told.fulls };
         self.told = State { fulls, ..*now };
         self.fresh = false;
+        self.version = self.version.wrapping_add(1);
     }
 }
 
@@ -206,13 +217,14 @@ impl Set {
         !self.inner.lock().candidates.is_empty()
     }
 
-    /// A thread that does not sleep may have taken the bell's event from one that does.
+    /// A thread that does not sleep may have taken the bell's event from one that does, and may
+    /// return to the program before it looks again.
     fn answer_bells(&self) {
         let inner = self.inner.lock();
         for link in &inner.links {
             link.own_ready().clear_rung();
         }
-        if !inner.candidates.is_empty() {
+        if !inner.candidates.is_empty() || inner.links.iter().any(|link| link.own_ready().any()) {
             self.kick(&inner);
         }
     }
@@ -327,8 +339,7 @@ fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outc
         return None;
     }
     registration.deleted = false;
-    registration.fresh = true;
-    registration.interest = Interest::new(asked.events, asked.u64);
+    registration.ask(asked);
     inner.queue(fd);
     set.kick(&inner);
     Some(Outcome::Handled(0))
@@ -391,8 +402,7 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
     if asked.events & bits::EXCLUSIVE != 0 || registration.interest.events & bits::EXCLUSIVE != 0 {
         return Outcome::Failed(libc::EINVAL);
     }
-    registration.interest = Interest::new(asked.events, asked.u64);
-    registration.fresh = true;
+    registration.ask(&asked);
     if !registration.managed {
         let done = handles::epoll_ctl(
             set.fd.load(Relaxed),
@@ -728,7 +738,7 @@ unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize
         let Some(registration) = inner.registrations.get_mut(&fd) else { continue };
         registration.queued = false;
         let (index, generation) = (registration.socket, registration.generation);
-        let interest = registration.interest;
+        let (interest, version) = (registration.interest, registration.version);
         let socket = pool::get(index);
         if interest.disabled || socket.generation.load(Relaxed) != generation {
             continue;
@@ -744,6 +754,11 @@ unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize
         let Some(now) = now else { continue };
         let Some(registration) = inner.registrations.get_mut(&fd) else { continue };
         if registration.generation != generation || !registration.managed {
+            continue;
+        }
+        if registration.version != version {
+            // Another thread was told meanwhile, and may have read what was seen here.
+            inner.queue(fd);
             continue;
         }
         if edge && !registration.has_edge(&now) {
@@ -854,22 +869,29 @@ unsafe fn kernel_now(
     mask: *const libc::sigset_t,
 ) -> isize {
     let room = count - filled;
-    loop {
+    let mut asked = false;
+    let result = loop {
         // SAFETY: within the caller's buffer.
         let rest = unsafe { events.add(filled) };
         // SAFETY: `room` events are writable there.
         let got = unsafe { real::epoll_pwait(set_fd, rest, room as i32, 0, mask) };
         if got <= 0 {
-            return got as isize;
+            break got as isize;
         }
+        asked = true;
         // SAFETY: the kernel wrote `got` events.
         let kept = unsafe { sift(set, events, filled, got as usize) };
-        set.answer_bells();
         // Our own tags may have taken the place of more events of the program's.
         if kept > 0 || (got as usize) < room {
-            return kept as isize;
+            break kept as isize;
         }
+    };
+    if asked {
+        let errno = shunt_os::errno();
+        set.answer_bells();
+        set_errno(errno);
     }
+    result
 }
 
 /// Sleeps in the kernel's set; returns the program's own events, 0 for "look again", negative for
