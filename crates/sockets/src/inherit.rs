@@ -274,7 +274,7 @@ fn prepare_exec(in_place: bool) {
     table::each(0, u32::MAX, |fd, entry| {
         let Entry::Socket(index) = entry else { return };
         let socket = pool::get(index);
-        let concerned = matches!(socket.mode(), Mode::Attached | Mode::Inherited);
+        let concerned = matches!(socket.mode(), Mode::Plain | Mode::Attached | Mode::Inherited);
         if !concerned || !handles::survives_exec(fd) {
             return;
         }
@@ -282,6 +282,10 @@ fn prepare_exec(in_place: bool) {
             // In a vfork child this is the parent's memory: its stream leaves the ring, which is
             // what sharing the descriptor asks for anyway.
             Mode::Attached => attach::leave(index, socket, Reason::Exec),
+            // The parent's service thread runs on, and may be about to put it on a ring. (Its
+            // rendezvous is the parent's descriptor: not ours to close.)
+            Mode::Plain if vfork => socket.pinned.store(true, SeqCst),
+            Mode::Plain => attach::leave(index, socket, Reason::Exec),
             Mode::Inherited if !vfork => touch(index),
             _ => {}
         }
