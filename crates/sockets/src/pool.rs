@@ -85,6 +85,8 @@ pub struct SendSide {
     pub failed: Option<i32>,
     /// The FIN waits until the ring's bytes are sent again.
     pub fin_pending: bool,
+    /// While [`full`](Socket::full): the reader's cursor as it was seen last.
+    pub full_head: u64,
 }
 
 /// A registration in an epoll set: which set, and which of its registrations.
@@ -128,6 +130,8 @@ pub struct Socket {
     pub unmanaged: AtomicBool,
     /// How often a send found no room.
     pub fulls: AtomicU32,
+    /// A send that may not wait found the ring full, and no quarter of it has been seen free since.
+    pub full: AtomicBool,
     pub slot: AtomicU32,
     /// While inherited: the process whose stream it is, and the bell of its service thread.
     pub owner: AtomicI32,
@@ -298,6 +302,7 @@ impl SendSide {
             shut: false,
             fin_pending: false,
             failed: None,
+            full_head: 0,
         }
     }
 }
@@ -325,6 +330,7 @@ impl Socket {
             closing: AtomicBool::new(false),
             unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),
+            full: AtomicBool::new(false),
             slot: AtomicU32::new(shunt_link::VACANT),
             owner: AtomicI32::new(0),
             owner_bell: AtomicI32::new(-1),

@@ -6,7 +6,7 @@ use libc::iovec;
 use shunt_carriers::parts::up_to;
 use shunt_carriers::{Failure, Sender, Sent};
 use shunt_os::{handles, set_errno, sys};
-use shunt_ring::{Direction, FUTEX};
+use shunt_ring::{Direction, FUTEX, WAIT_SET};
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::WriterOn;
 
@@ -48,7 +48,7 @@ enum Attempt {
 
 /// A reader that takes nothing for this long is given the kernel's larger buffer instead, so that
 /// a program that relies on it does not stand still.
-const FULL_NS_MAX: u64 = 20_000_000;
+pub const FULL_NS_MAX: u64 = 20_000_000;
 /// While a stream is on TCP, a send of more than this that may wait goes there piece by piece: the
 /// ring may be there before all is sent.
 const PIECE: usize = 256 * 1024;
@@ -99,7 +99,6 @@ fn send_waiting(
     let mut genuine = Some(genuine);
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO);
     let mut looked = false;
-    let mut spilled = false;
     loop {
         let watch = looked.then(|| Watch::new(socket));
         let attempt = {
@@ -161,12 +160,9 @@ fn send_waiting(
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
                 if may_not_wait(socket, request) {
-                    // TCP would take more than a ring does before it says EAGAIN.
-                    if !spilled && spill_now(index, socket) {
-                        spilled = true;
+                    if !is_full(index, socket) {
                         continue;
                     }
-                    socket.fulls.fetch_add(1, Relaxed);
                     return if sent > 0 {
                         Outcome::Handled(sent as isize)
                     } else {
@@ -596,6 +592,68 @@ fn interrupted(watch: &Watch, socket: &Socket, has_limit: bool) -> Option<i32> {
 
 fn may_not_wait(socket: &Socket, request: Request<'_>) -> bool {
     request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
+}
+
+/// A send that may not wait found no room: notes that, and asks to be told of room. False if there
+/// is some by now.
+#[cold]
+pub fn is_full(index: u32, socket: &'static Socket) -> bool {
+    socket.fulls.fetch_add(1, Relaxed);
+    let newly = {
+        let mut side = socket.send.lock();
+        match side.writer.on() {
+            _ if socket.mode() != Mode::Attached => return false,
+            WriterOn::Tcp => return false,
+            WriterOn::Resend { .. } => return true,
+            WriterOn::Ring => {}
+        }
+        let Some(direction) = blocking::direction(socket, true) else { return false };
+        let newly = !socket.full.swap(true, Relaxed);
+        if newly {
+            side.full_head = direction.head();
+        }
+        // In this order, so that room that comes after the look is told of.
+        direction.wake.want_space(WAIT_SET);
+        if has_room(socket, &mut side) {
+            return false;
+        }
+        newly
+    };
+    if let (true, Some(service)) = (newly, service::running()) {
+        service.watch_full(index, socket.generation.load(Relaxed));
+    }
+    true
+}
+
+/// Whether a ring that was [full](Socket::full) has room worth telling of. The lock is held.
+pub fn has_room(socket: &Socket, side: &mut SendSide) -> bool {
+    let room = side.producer.as_mut().is_none_or(|producer| producer.has_room().unwrap_or(true));
+    if room {
+        socket.full.store(false, Relaxed);
+    }
+    room
+}
+
+/// A while after [`is_full`], in the service thread. The reader has taken nothing since the last
+/// look: go on over TCP. True if it must be looked at again.
+pub fn still_full(index: u32, socket: &'static Socket) -> bool {
+    {
+        let mut side = socket.send.lock();
+        let on_ring = socket.mode() == Mode::Attached && side.writer.on() == WriterOn::Ring;
+        let Some(direction) = blocking::direction(socket, true) else { return false };
+        if !on_ring || !socket.full.load(Relaxed) || has_room(socket, &mut side) {
+            socket.full.store(false, Relaxed);
+            return false;
+        }
+        let head = direction.head();
+        if core::mem::replace(&mut side.full_head, head) != head {
+            return true;
+        }
+        socket.full.store(false, Relaxed);
+    }
+    spill_now(index, socket);
+    attach::wake_own(index, socket);
+    false
 }
 
 /// The reader took nothing for long: go on over TCP.

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicPtr, Ordering::*};
 
 use shunt_carriers::{tcp, Part, Sender, Sent};
 use shunt_link::{Link, Memory, Side};
+use shunt_os::clock;
 use shunt_os::handles::{self, Received};
 use shunt_os::peer::{Diagnosis, Endpoint, Owner, Tuple};
 use shunt_pairing::message::{Kind, Message, BYTES, NO_SLOT};
@@ -20,6 +21,7 @@ use shunt_stream::{Writer, WriterOn};
 use crate::attach::{self, Broken};
 use crate::lock::Lock;
 use crate::pool::{self, stage, Mode, SendSide, Socket};
+use crate::send::{still_full, FULL_NS_MAX};
 use crate::{inherit, process, search};
 
 const STACK_BYTES: usize = 128 * 1024;
@@ -86,6 +88,8 @@ pub struct Service {
     bell: i32,
     requests: Lock<Vec<Request>>,
     links: Lock<Vec<Known>>,
+    /// Streams whose rings were found full by sends that may not wait.
+    full: Lock<Vec<(u32, u32)>>,
     /// Control sockets of handshakes under way: a forked child closes them.
     meeting: Lock<Vec<i32>>,
 }
@@ -150,6 +154,7 @@ pub fn start() -> Option<&'static Service> {
         bell,
         requests: Lock::new(Vec::new()),
         links: Lock::new(Vec::new()),
+        full: Lock::new(Vec::new()),
         meeting: Lock::new(Vec::new()),
     }));
     if !spawn(service) {
@@ -229,6 +234,17 @@ impl Service {
     /// Ends, resets and bytes on an attached stream's kernel connection.
     pub fn watch_companion(&self, index: u32, socket: &Socket) {
         self.companion(libc::EPOLL_CTL_ADD, index, socket, 0);
+    }
+
+    /// A ring is full: if its reader takes nothing for long, the stream goes on over TCP.
+    pub fn watch_full(&self, index: u32, generation: u32) {
+        let mut full = self.full.lock();
+        if !full.contains(&(index, generation)) {
+            full.push((index, generation));
+            if full.len() == 1 {
+                handles::ring(self.bell);
+            }
+        }
     }
 
     /// The kernel serves the stream alone again.
@@ -312,16 +328,33 @@ pub fn resend_after_close(socket: &Socket, send: &mut SendSide) -> bool {
 
 impl Work {
     fn run(&mut self) -> ! {
+        let mut looked_ns = 0;
         loop {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-            let Ok(count) = handles::epoll_wait(self.service.epoll, &mut events, -1) else {
+            let some_full = !self.service.full.lock().is_empty();
+            let timeout = if some_full { (FULL_NS_MAX / 1_000_000) as i32 } else { -1 };
+            let Ok(count) = handles::epoll_wait(self.service.epoll, &mut events, timeout) else {
                 continue;
             };
+            if some_full && clock::now_ns() - looked_ns >= FULL_NS_MAX {
+                looked_ns = clock::now_ns();
+                self.look_at_full();
+            }
             for event in &events[..count] {
                 let (data, what) = (event.u64, event.events);
                 self.dispatch(data, what);
             }
         }
+    }
+
+    /// Streams that stay full for two looks on end leave their rings.
+    fn look_at_full(&mut self) {
+        let mut full = core::mem::take(&mut *self.service.full.lock());
+        full.retain(|&(index, generation)| {
+            let socket = pool::get(index);
+            socket.generation.load(Relaxed) == generation && still_full(index, socket)
+        });
+        self.service.full.lock().append(&mut full);
     }
 
     fn dispatch(&mut self, data: u64, events: u32) {
@@ -953,6 +986,7 @@ pub unsafe fn after_fork() {
     unsafe {
         service.links.force_open();
         service.requests.force_open();
+        service.full.force_open();
         service.meeting.force_open();
     }
     service.meeting.lock().iter().for_each(|control| handles::close(*control));

@@ -436,17 +436,9 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
                 break None;
             }
             None if socket.nonblocking.load(Relaxed) => {
-                send::spill_now(index, socket);
-                if let Some(start) = start {
-                    // SAFETY: the program's own pointer.
-                    unsafe { offset.write_unaligned(start + total as i64) };
+                if send::is_full(index, socket) {
+                    break Some(libc::EAGAIN);
                 }
-                let rest = match native_file(socket, out, input, offset, count - total) {
-                    Outcome::Genuine(sent) if sent >= 0 => sent as usize,
-                    other if total == 0 => return other,
-                    _ => 0,
-                };
-                return Outcome::Handled((total + rest) as isize);
             }
             None => {
                 if let Some(number) = send::wait_for_room(index, socket, out, &mut patience) {

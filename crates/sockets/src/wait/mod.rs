@@ -12,7 +12,7 @@ use shunt_os::clock;
 
 /// While the rings satisfy every wait, the kernel is asked once in this time, and at once after
 /// this process has written to anything that is not a stream.
-const KERNEL_EVERY_NS: u64 = 8_000;
+const KERNEL_EVERY_NS: u64 = 20_000;
 static WROTE_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// The process wrote to a pipe, an eventfd or the like: something may have become ready by it.

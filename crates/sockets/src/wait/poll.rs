@@ -252,7 +252,17 @@ fn changed(list: &[pollfd]) -> bool {
         let Some((_, socket)) = attached(entry.fd) else { return false };
         blocking::direction(socket, false).is_some_and(|d| d.tail() != d.head() || d.end() != 3)
             || socket.companion_stirred.load(Relaxed)
+            || socket.full.load(Relaxed) && may_have_room(socket)
     })
+}
+
+/// For a ring that was full, without its lock.
+fn may_have_room(socket: &Socket) -> bool {
+    let (Some(link), Some(direction)) = (socket.link(), blocking::direction(socket, true)) else {
+        return true;
+    };
+    let quarter = u64::from(link.memory.ring_bytes()) / 4;
+    direction.tail().wrapping_sub(direction.head()) <= 3 * quarter
 }
 
 /// The kernel's answer for everything: foreign descriptors as asked, attached streams only for

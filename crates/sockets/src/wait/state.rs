@@ -9,8 +9,8 @@ use shunt_stream::{ReaderOn, Words, WriterOn};
 
 use crate::attach::{self, agree_locked, break_stream, observe_reader, observe_writer, Broken};
 use crate::pool::{Mode, Socket};
-use crate::receive;
 use crate::wait::blocking;
+use crate::{receive, send};
 
 /// Kernel poll bits are numerically the epoll bits.
 const ENDS: u32 = bits::RDHUP | bits::HUP | bits::ERR;
@@ -165,20 +165,19 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             _ => {}
         }
     }
-    let mut send = socket.send.lock();
+    let mut side = socket.send.lock();
     if socket.mode() != Mode::Attached {
         return Ok(None);
     }
-    halves.own_shut = send.shut;
-    match observe_writer(socket, &mut send)? {
+    halves.own_shut = side.shut;
+    match observe_writer(socket, &mut side)? {
         WriterOn::Ring => {
-            // Where the ring has no room the kernel's buffer has: a send that may not wait goes on
-            // there, and one that may comes to it before long.
-            halves.writable = true;
+            // Until a send has found it full, a ring has room.
+            halves.writable = !socket.full.load(Relaxed) || send::has_room(socket, &mut side);
         }
         WriterOn::Tcp => halves.write_kernel = true,
         WriterOn::Resend { .. } => {
-            halves.write_kernel = attach::resend(socket, &mut send)?;
+            halves.write_kernel = attach::resend(socket, &mut side)?;
         }
     }
     Ok(Some(halves))
@@ -202,10 +201,15 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     mask
 }
 
-/// Asks the peer to tell the link when there is something to read. The caller looks at [`mask`]
-/// once more afterwards. (Room to write is always there, or the kernel tells of it.)
+/// Asks the peer to tell the link when there is something to read, or room where there was none.
+/// The caller looks at [`mask`] once more afterwards.
 pub fn arm(socket: &Socket) {
     if let Some(direction) = blocking::direction(socket, false) {
         direction.wake.want_data(WAIT_SET);
+    }
+    if socket.full.load(Relaxed) {
+        if let Some(direction) = blocking::direction(socket, true) {
+            direction.wake.want_space(WAIT_SET);
+        }
     }
 }
