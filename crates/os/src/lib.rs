@@ -19,6 +19,7 @@ pub mod raw;
 pub mod real;
 pub mod signals;
 pub mod tcp;
+pub mod threads;
 
 /// An operating-system error number, always positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use shunt_os::park;
+use shunt_os::{park, threads};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -35,6 +35,10 @@ impl<T> Lock<T> {
     /// Waits until the lock is free and takes it.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
+        if threads::is_alone() && self.state.load(Relaxed) == FREE {
+            self.state.store(HELD, Relaxed);
+            return Guard { lock: self };
+        }
         // SYNC lock -> Guard::drop: what the last holder did to the value is seen.
         if self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
             self.wait();
@@ -81,6 +85,10 @@ pub struct Guard<'a, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        if threads::is_alone() {
+            self.lock.state.store(FREE, Relaxed);
+            return;
+        }
         // SYNC lock -> Lock::lock: what this holder did to the value is seen by the next.
         if self.lock.state.swap(FREE, Release) == CONTENDED {
             park::wake_all(&self.lock.state);

@@ -34,6 +34,7 @@ pub fn start() {
         return;
     }
     PID.store(raw::getpid(), Relaxed);
+    shunt_os::threads::start();
     if let Some(b"off") = setting(c"SHUNT") {
         return;
     }

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_carriers::parts::{behind, up_to};
 use shunt_carriers::{tcp, Failure, How, Part, Received, Receiver};
-use shunt_os::{handles, set_errno};
+use shunt_os::{handles, set_errno, threads};
 use shunt_ring::{Direction, FUTEX};
 use shunt_stats::Carrier;
 use shunt_stream::{End, ReaderOn};
@@ -248,7 +248,7 @@ fn gone(socket: &Socket) -> Outcome {
 
 /// A native receive or wait on an attached stream is over: the writer may be let up now.
 pub fn leave_native(index: u32, socket: &'static Socket) {
-    if socket.native_recv.fetch_sub(1, SeqCst) == 1 && socket.mode() == Mode::Attached {
+    if threads::take(&socket.native_recv) == 1 && socket.mode() == Mode::Attached {
         let errno = shunt_os::errno();
         attach::try_agree(index, socket);
         set_errno(errno);
@@ -277,7 +277,7 @@ fn attempt(
                 return Ok(got(socket, recv, request, count));
             }
         } else if !agree_locked(socket, recv)? {
-            socket.native_recv.fetch_add(1, SeqCst);
+            threads::add(&socket.native_recv, 1);
             return Ok(Attempt::Native);
         }
         let words = incoming(link, socket.slot.load(Relaxed));

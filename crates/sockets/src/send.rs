@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_carriers::parts::up_to;
 use shunt_carriers::{Failure, Sender, Sent};
-use shunt_os::{handles, set_errno, sys};
+use shunt_os::{handles, set_errno, sys, threads};
 use shunt_ring::{Direction, FUTEX, WAIT_SET};
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::WriterOn;
@@ -201,7 +201,7 @@ fn native(
     if let (0, Some(genuine)) = (sent, genuine) {
         let result = genuine();
         let errno = shunt_os::errno();
-        socket.native_send.fetch_sub(1, SeqCst);
+        threads::take(&socket.native_send);
         if result < wanted(request.vector) as isize {
             socket.fulls.fetch_add(1, Relaxed);
         }
@@ -211,7 +211,7 @@ fn native(
     }
     // Part of it is in the ring already.
     let total = sent + rest(index, socket, request, sent);
-    socket.native_send.fetch_sub(1, SeqCst);
+    threads::take(&socket.native_send);
     Outcome::Handled(total as isize)
 }
 
@@ -271,7 +271,7 @@ fn piece(
 ) -> Result<usize, Outcome> {
     let (asked, result) = send_some(request, sent, PIECE);
     let errno = shunt_os::errno();
-    socket.native_send.fetch_sub(1, SeqCst);
+    threads::take(&socket.native_send);
     search::note(index, socket, Way::Out, result);
     if result == asked as isize {
         return Ok(asked);
@@ -298,9 +298,9 @@ pub fn in_pieces(
         return None;
     }
     while request.already < wanted {
-        socket.native_send.fetch_add(1, SeqCst);
+        threads::add(&socket.native_send, 1);
         if socket.mode() != Mode::Plain {
-            socket.native_send.fetch_sub(1, SeqCst);
+            threads::take(&socket.native_send);
             return Some(send(index, socket, request, genuine));
         }
         match piece(index, socket, request, request.already) {
@@ -362,7 +362,7 @@ fn count_sent(socket: &Socket, total: usize) {
 
 fn attempt_native(socket: &Socket, _side: &SendSide) -> Result<Attempt, Broken> {
     // Counted under the lock: nobody goes up while a native send is in flight.
-    socket.native_send.fetch_add(1, SeqCst);
+    threads::add(&socket.native_send, 1);
     Ok(Attempt::Native)
 }
 

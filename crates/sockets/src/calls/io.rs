@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
 use libc::{iovec, mmsghdr, msghdr, off64_t};
-use shunt_os::real;
+use shunt_os::{real, threads};
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode, Socket};
@@ -63,7 +63,7 @@ pub fn receive(
     match find(fd) {
         Found::Foreign => Outcome::PassThrough,
         Found::Plain(index, socket) => {
-            socket.native_recv.fetch_add(1, SeqCst);
+            threads::add(&socket.native_recv, 1);
             if socket.mode() == Mode::Plain {
                 let result = genuine();
                 if flags & (libc::MSG_PEEK | libc::MSG_OOB) == 0 {
@@ -132,19 +132,19 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnMut() -> 
             if let Some(outcome) = send::in_pieces(index, socket, request, &mut genuine) {
                 return outcome;
             }
-            socket.native_send.fetch_add(1, SeqCst);
+            threads::add(&socket.native_send, 1);
             if socket.mode() == Mode::Plain {
                 let result = genuine();
                 let errno = shunt_os::errno();
                 if result < send::wanted(vector) as isize {
                     socket.fulls.fetch_add(1, Relaxed);
                 }
-                socket.native_send.fetch_sub(1, SeqCst);
+                threads::take(&socket.native_send);
                 note(index, socket, Way::Out, result);
                 shunt_os::set_errno(errno);
                 return Outcome::Genuine(result);
             }
-            socket.native_send.fetch_sub(1, SeqCst);
+            threads::take(&socket.native_send);
             send::send(index, socket, request, genuine)
         }
         Found::Attached(index, socket, generation) => {
@@ -393,7 +393,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
     let (index, socket) = match find(out) {
         Found::Attached(index, socket, _) => (index, socket),
         Found::Plain(index, socket) => {
-            socket.native_send.fetch_add(1, SeqCst);
+            threads::add(&socket.native_send, 1);
             if socket.mode() == Mode::Plain {
                 // SAFETY: the program's own arguments.
                 let result = unsafe { real::sendfile64(out, input, offset, count) };
@@ -401,12 +401,12 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
                 if result < count as isize {
                     socket.fulls.fetch_add(1, Relaxed);
                 }
-                socket.native_send.fetch_sub(1, SeqCst);
+                threads::take(&socket.native_send);
                 note(index, socket, Way::Out, result);
                 shunt_os::set_errno(errno);
                 return Outcome::Genuine(result);
             }
-            socket.native_send.fetch_sub(1, SeqCst);
+            threads::take(&socket.native_send);
             (index, socket)
         }
         _ => return Outcome::PassThrough,
@@ -473,11 +473,11 @@ fn native_file(
             let mut side = socket.send.lock();
             let down = attach::go_down(socket, &mut side).is_ok();
             let clear = matches!(attach::resend(socket, &mut side), Ok(true));
-            socket.native_send.fetch_add(1, SeqCst);
+            threads::add(&socket.native_send, 1);
             down && clear
         };
         if !ready {
-            socket.native_send.fetch_sub(1, SeqCst);
+            threads::take(&socket.native_send);
             socket.fulls.fetch_add(1, Relaxed);
             return Outcome::Failed(libc::EAGAIN);
         }
@@ -487,7 +487,7 @@ fn native_file(
         if result < count as isize {
             socket.fulls.fetch_add(1, Relaxed);
         }
-        socket.native_send.fetch_sub(1, SeqCst);
+        threads::take(&socket.native_send);
         shunt_os::set_errno(errno);
         return Outcome::Genuine(result);
     }

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::{nfds_t, pollfd, sigset_t, timespec};
 use shunt_link::Link;
-use shunt_os::{clock, handles, real, set_errno};
+use shunt_os::{clock, handles, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 
@@ -106,7 +106,7 @@ fn count_in(list: &[pollfd]) -> Counted {
     for (position, entry) in list.iter().enumerate() {
         let Entry::Socket(index) = table::get(entry.fd) else { continue };
         let socket = pool::get(index);
-        socket.native_recv.fetch_add(1, SeqCst);
+        threads::add(&socket.native_recv, 1);
         if counted.large.is_empty() {
             counted.small[position] = index;
         } else {

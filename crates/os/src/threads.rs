@@ -1,0 +1,48 @@
+//! Whether this process has one thread only: then nobody can be in each other's way, and a word that
+//! threads share needs no locked instruction.
+
+use core::ffi::c_char;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+
+/// glibc's own mark (`__libc_single_threaded`, since 2.32), which its first `pthread_create` takes
+/// away for good.
+static MARK: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+
+/// Finds the mark; without one, or before this, every process counts as threaded.
+pub fn start() {
+    // SAFETY: a NUL-terminated name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    MARK.store(found.cast(), Relaxed);
+}
+
+/// Whether no other thread of this process runs, nor will before the caller makes one.
+#[inline(always)]
+pub fn is_alone() -> bool {
+    let mark = MARK.load(Relaxed);
+    // SAFETY: glibc's variable, which only the last thread left changes.
+    !mark.is_null() && unsafe { mark.read_volatile() } != 0
+}
+
+/// Adds to a counter that threads share; sequentially consistent between threads.
+#[inline(always)]
+pub fn add(counter: &AtomicU32, more: u32) {
+    if is_alone() {
+        // A signal handler that runs in between leaves the counter as it found it.
+        counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
+    } else {
+        counter.fetch_add(more, SeqCst);
+    }
+}
+
+/// Takes one away; returns what was there before.
+#[inline(always)]
+pub fn take(counter: &AtomicU32) -> u32 {
+    if is_alone() {
+        let before = counter.load(Relaxed);
+        counter.store(before.wrapping_sub(1), Relaxed);
+        before
+    } else {
+        counter.fetch_sub(1, SeqCst)
+    }
+}

@@ -1,0 +1,187 @@
+//! `epoll_ctl`.
+
+use core::sync::atomic::Ordering::*;
+
+use libc::epoll_event;
+use shunt_os::{handles, real};
+use shunt_readiness::interest::{bits, Interest};
+use shunt_stats::Reason;
+
+use super::members::{leave_nested, manage, remove, Managed};
+use super::registration::Registration;
+use super::{set_at, Set};
+use crate::outcome::Outcome;
+use crate::pool::{self, Membership, Mode};
+use crate::table::{self, Entry};
+use crate::{attach, process};
+
+/// `epoll_ctl`.
+///
+/// # Safety
+/// `event` is what the program passed.
+pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_event) -> Outcome {
+    let Entry::Set(set_index) = table::get(set_fd) else {
+        // A set that came from elsewhere: only the kernel can signal it.
+        crate::inherit::before_passing(fd);
+        return Outcome::PassThrough;
+    };
+    let set = set_at(set_index);
+    if let Entry::Set(inner_set) = table::get(fd) {
+        leave_nested(inner_set);
+        return Outcome::PassThrough;
+    }
+    // SAFETY: the program passes a valid event with ADD and MOD; a bad pointer is the kernel's to
+    // report.
+    let asked = unsafe {
+        if operation == libc::EPOLL_CTL_DEL || crate::receive::is_no_address(event.cast()) {
+            None
+        } else {
+            Some(event.read_unaligned())
+        }
+    };
+    if let Some(asked) = asked {
+        if (asked.u64 >> 32) as u32 == process::secret() {
+            set.inner.lock().clash = true;
+            leave_nested(set_index);
+        }
+    }
+    let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
+    match (operation, asked) {
+        (libc::EPOLL_CTL_ADD, Some(asked)) => add(set_index, index, fd, asked, event),
+        (libc::EPOLL_CTL_MOD, Some(asked)) => modify(set_index, fd, asked),
+        (libc::EPOLL_CTL_DEL, _) => delete(set_index, index, fd, event),
+        _ => Outcome::PassThrough,
+    }
+}
+
+/// ADD of a stream whose deleted registration is still ours: no system call. `None`: there is none.
+fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
+    let mut inner = set.inner.lock();
+    let registration = inner.registrations.get_mut(fd)?;
+    let same = registration.socket == index
+        && registration.generation == pool::get(index).generation.load(Relaxed);
+    if !registration.managed || !same {
+        return None;
+    }
+    if !registration.deleted {
+        return Some(Outcome::Failed(libc::EEXIST));
+    }
+    if asked.events & bits::EXCLUSIVE != 0 {
+        return None;
+    }
+    registration.deleted = false;
+    registration.ask(asked);
+    inner.queue(fd);
+    set.kick(&inner);
+    Some(Outcome::Handled(0))
+}
+
+fn add(
+    set_index: u32,
+    index: u32,
+    fd: i32,
+    asked: epoll_event,
+    event: *mut epoll_event,
+) -> Outcome {
+    let set = set_at(set_index);
+    if set.managed.load(SeqCst) != 0 {
+        if let Some(outcome) = add_again(set, index, fd, &asked) {
+            return outcome;
+        }
+    }
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_ADD, fd, event) };
+    if result != 0 {
+        return Outcome::Genuine(result as isize);
+    }
+    let watched = asked.events & (bits::ET | bits::ONESHOT) != 0;
+    if watched {
+        set.watched.store(true, Relaxed);
+    }
+    let socket = pool::get(index);
+    let exclusive = asked.events & bits::EXCLUSIVE != 0;
+    let unserved = {
+        let mut inner = set.inner.lock();
+        inner.registrations.insert(
+            fd,
+            Registration::new(
+                index,
+                socket.generation.load(Relaxed),
+                Interest::new(asked.events, asked.u64),
+            ),
+        );
+        if watched {
+            inner.remember(fd);
+        }
+        exclusive || inner.clash || inner.nested
+    };
+    socket.memberships.lock().push(Membership { set: set_index, fd });
+    if unserved {
+        let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
+        attach::leave(index, socket, reason);
+    } else if socket.mode() == Mode::Attached && manage(set, socket, fd) == Managed::Never {
+        attach::leave(index, socket, Reason::NestedEpoll);
+    }
+    Outcome::Genuine(0)
+}
+
+fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
+    let set = set_at(set_index);
+    let watched = asked.events & (bits::ET | bits::ONESHOT) != 0;
+    if watched {
+        set.watched.store(true, Relaxed);
+    }
+    let mut inner = set.inner.lock();
+    let Some(registration) = inner.registrations.get_mut(fd) else { return Outcome::PassThrough };
+    if registration.deleted {
+        return Outcome::Failed(libc::ENOENT);
+    }
+    if asked.events & bits::EXCLUSIVE != 0 || registration.interest.events & bits::EXCLUSIVE != 0 {
+        return Outcome::Failed(libc::EINVAL);
+    }
+    registration.ask(&asked);
+    if !registration.managed {
+        let done = handles::epoll_ctl(
+            set.fd.load(Relaxed),
+            libc::EPOLL_CTL_MOD,
+            fd,
+            asked.events,
+            asked.u64,
+        );
+        if watched {
+            inner.remember(fd);
+        }
+        return match done {
+            Ok(()) => Outcome::Handled(0),
+            Err(error) => Outcome::Failed(error.0),
+        };
+    }
+    inner.queue(fd);
+    set.kick(&inner);
+    Outcome::Handled(0)
+}
+
+fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outcome {
+    let set = set_at(set_index);
+    // With none of ours in the set, the kernel has them all.
+    if set.managed.load(SeqCst) != 0 {
+        let mut inner = set.inner.lock();
+        if let Some(registration) = inner.registrations.get_mut(fd) {
+            if registration.managed && registration.socket == index {
+                if core::mem::replace(&mut registration.deleted, true) {
+                    return Outcome::Failed(libc::ENOENT);
+                }
+                registration.interest.disabled = true;
+                return Outcome::Handled(0);
+            }
+        }
+    }
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_DEL, fd, event) };
+    if result == 0 {
+        remove(set_index, fd);
+        let member = Membership { set: set_index, fd };
+        pool::get(index).memberships.lock().retain(|m| *m != member);
+    }
+    Outcome::Genuine(result as isize)
+}

@@ -1,0 +1,186 @@
+//! The streams in the sets: whose their registrations are, and what happens to them.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_link::Link;
+use shunt_os::{handles, tcp};
+use shunt_readiness::interest::bits;
+use shunt_stats::Reason;
+
+use super::{set_at, tag, Set, FREE, TAGGED};
+use crate::attach;
+use crate::pool::{self, Socket};
+use crate::wait::state::State;
+
+/// Whether a stream's registrations are ours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Managed {
+    All,
+    /// An edge may have been reported by the kernel for bytes that are still unread; once they are
+    /// read, it can be told from the next.
+    Later,
+    /// The kernel's registration cannot be reached (its descriptor was closed, a copy lives).
+    Never,
+}
+
+/// Takes a registration over from the kernel, now that the stream is attached.
+pub fn manage(set: &Set, socket: &'static Socket, fd: i32) -> Managed {
+    let mut inner = set.inner.lock();
+    let set_fd = set.fd.load(Relaxed);
+    let Some(link) = socket.link() else { return Managed::All };
+    let nested = inner.nested;
+    let Some(registration) = inner.registrations.get_mut(fd) else { return Managed::All };
+    if registration.managed {
+        return Managed::All;
+    }
+    if nested || registration.interest.events & bits::EXCLUSIVE != 0 {
+        return Managed::Never;
+    }
+    set.touched.store(true, SeqCst);
+    let socket_fd = socket.fd.load(Relaxed);
+    if registration.interest.is_edge() && !registration.fresh {
+        // The order matters: what has arrived by the first look has been read by the second, so
+        // the program has been told of it; what comes later will be an edge.
+        let arrived = tcp::bytes_received(socket_fd).unwrap_or(0);
+        let ends = handles::poll_now(socket_fd, libc::POLLRDHUP | libc::POLLPRI);
+        if tcp::readable(socket_fd).unwrap_or(0) > 0 || ends != 0 {
+            return Managed::Later;
+        }
+        registration.told = State { mask: 0, arrived, fulls: registration.told.fulls };
+    }
+    let changed = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, TAGGED, tag(fd as u32));
+    if changed.is_err() {
+        return Managed::Never;
+    }
+    registration.managed = true;
+    let data = registration.interest.data;
+    set.managed.fetch_add(1, SeqCst);
+    inner.by_data.remove(&data);
+    inner.join_link(set_fd, link);
+    inner.queue(fd);
+    set.kick(&inner);
+    Managed::All
+}
+
+/// The stream was attached: its registrations are to be ours from now on.
+pub fn manage_all(_index: u32, socket: &'static Socket) -> Managed {
+    let members = socket.memberships.lock().clone();
+    let mut worst = Managed::All;
+    for member in members {
+        match manage(set_at(member.set), socket, member.fd) {
+            Managed::All => {}
+            Managed::Never => return Managed::Never,
+            Managed::Later => worst = Managed::Later,
+        }
+    }
+    worst
+}
+
+/// The stream left its slot: the kernel gets its registrations back.
+pub fn release_all(_index: u32, socket: &'static Socket) {
+    let members = socket.memberships.lock().clone();
+    for member in members {
+        let set = set_at(member.set);
+        let mut inner = set.inner.lock();
+        let Some(registration) = inner.registrations.get_mut(member.fd) else { continue };
+        if !core::mem::take(&mut registration.managed) {
+            continue;
+        }
+        registration.queued = false;
+        registration.fresh = false;
+        let interest = registration.interest;
+        if registration.deleted {
+            inner.registrations.remove(member.fd);
+            inner.candidates.retain(|candidate| *candidate != member.fd);
+            set.managed.fetch_sub(1, SeqCst);
+            let set_fd = set.fd.load(Relaxed);
+            let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, member.fd, 0, 0);
+            drop(inner);
+            socket.memberships.lock().retain(|known| *known != member);
+            continue;
+        }
+        let events = if interest.disabled { 0 } else { interest.events };
+        inner.candidates.retain(|candidate| *candidate != member.fd);
+        set.managed.fetch_sub(1, SeqCst);
+        let set_fd = set.fd.load(Relaxed);
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, member.fd, events, interest.data);
+    }
+}
+
+/// The socket's last descriptor closes: the kernel drops its registrations, and so do we.
+pub fn forget_all(_index: u32, socket: &'static Socket) {
+    let members = core::mem::take(&mut *socket.memberships.lock());
+    for member in members {
+        remove(member.set, member.fd);
+    }
+}
+
+/// Something happened to the stream: its registrations become candidates.
+pub fn stir(_index: u32, socket: &'static Socket) {
+    // Lock order: a stream's memberships, then a set.
+    for member in socket.memberships.lock().iter() {
+        let set = set_at(member.set);
+        let mut inner = set.inner.lock();
+        inner.queue(member.fd);
+        set.kick(&inner);
+    }
+}
+
+/// The set's readiness is watched through its own descriptor, which only the kernel can signal:
+/// its streams go back to TCP.
+pub fn leave_nested(set_index: u32) {
+    let set = set_at(set_index);
+    let sockets: Vec<u32> = {
+        let mut inner = set.inner.lock();
+        inner.nested = true;
+        inner.registrations.all().map(|(_, r)| r.socket).collect()
+    };
+    for index in sockets {
+        let socket = pool::get(index);
+        attach::leave(index, socket, Reason::NestedEpoll);
+    }
+    let mut inner = set.inner.lock();
+    if set.managed.load(SeqCst) == 0 {
+        let set_fd = set.fd.load(Relaxed);
+        for link in inner.links.drain(..) {
+            link.with_bells(|bells| {
+                let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, bells.own, 0, 0);
+            });
+        }
+    }
+}
+
+/// A link whose peer is gone and which no stream uses leaves every set.
+pub fn forget_link(link: &'static Link) {
+    let used = FREE.lock().1;
+    for index in 0..used {
+        set_at(index).inner.lock().links.retain(|known| !core::ptr::eq(*known, link));
+    }
+}
+
+/// In a forked child that uses a set of its parent's: the child's view of a stream it took over
+/// goes by the kernel. The kernel's set is shared, so its registration is put back for both.
+pub fn release_inherited(index: u32, socket: &'static Socket) {
+    release_all(index, socket);
+}
+
+/// A forked child waits on a set of its parent's: it wants the streams in it.
+pub fn take_over(set: &Set) {
+    let sockets: Vec<u32> = {
+        let inner = set.inner.lock();
+        inner.registrations.all().map(|(_, r)| r.socket).collect()
+    };
+    sockets.into_iter().for_each(crate::inherit::touch);
+}
+
+/// The registration is gone from the kernel's set.
+pub fn remove(set_index: u32, fd: i32) {
+    let set = set_at(set_index);
+    let mut inner = set.inner.lock();
+    if let Some(registration) = inner.registrations.remove(fd) {
+        inner.candidates.retain(|candidate| *candidate != fd);
+        if registration.managed {
+            set.managed.fetch_sub(1, SeqCst);
+        }
+    }
+}

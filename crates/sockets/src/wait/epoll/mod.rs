@@ -1,0 +1,250 @@
+//! epoll over mixed sets.
+//!
+//! The kernel's set stays the program's own and holds everything the program put in. While a
+//! stream is attached, its kernel registration is edge-triggered for everything and carries our
+//! tag instead of the program's data: it only says "look". What is reported, and whether it stays
+//! reported, is decided here ([`Interest`]), from the ring and the kernel together. The bells of
+//! the links are members too, so that a sleeper in the kernel's own wait is reached.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
+
+use shunt_link::Link;
+use shunt_os::handles;
+use shunt_readiness::interest::bits;
+use shunt_readiness::policy::Policy;
+
+use self::registration::Registrations;
+use crate::lock::Lock;
+use crate::pool::{self, Membership};
+use crate::process;
+use crate::table::{self, Entry};
+
+mod control;
+mod members;
+mod registration;
+mod waiting;
+
+pub use control::control;
+pub use members::{
+    forget_all, forget_link, leave_nested, manage_all, release_all, release_inherited, stir,
+    Managed,
+};
+pub use waiting::{wait, Limits};
+
+struct Inner {
+    registrations: Registrations,
+    /// Edge-triggered and one-shot registrations that are the kernel's still, by their data: what
+    /// it reports of them must be known when they become ours.
+    by_data: BTreeMap<u64, i32>,
+    candidates: VecDeque<i32>,
+    links: Vec<&'static Link>,
+    /// Some registration's own data looks like our tag: this set is left to the kernel.
+    clash: bool,
+    /// The set is itself polled as a descriptor.
+    nested: bool,
+}
+
+/// An epoll set of the program's.
+pub struct Set {
+    fd: AtomicI32,
+    descriptors: AtomicU32,
+    managed: AtomicU32,
+    /// Something of ours has been put into the kernel's set.
+    touched: AtomicBool,
+    /// The set was open when this process was forked.
+    inherited: AtomicBool,
+    /// Some registration is edge-triggered or one-shot.
+    watched: AtomicBool,
+    turn: super::KernelTurn,
+    sleepers: AtomicU32,
+    inner: Lock<Inner>,
+    policy: Policy,
+}
+
+const SETS: usize = 4096;
+static POOL: [core::sync::atomic::AtomicPtr<Set>; SETS] =
+    [const { core::sync::atomic::AtomicPtr::new(core::ptr::null_mut()) }; SETS];
+static FREE: Lock<(Vec<u32>, u32)> = Lock::new((Vec::new(), 0));
+
+/// In the lower half of our tag: a bell, not a descriptor.
+const BELL: u32 = u32::MAX;
+const TAGGED: u32 = bits::IN | bits::OUT | bits::PRI | bits::RDHUP | bits::ET;
+
+fn tag(low: u32) -> u64 {
+    u64::from(process::secret()) << 32 | u64::from(low)
+}
+
+fn set_at(index: u32) -> &'static Set {
+    // SAFETY: indices come from `opened`, which stores a leaked set before it hands one out.
+    unsafe { &*POOL[index as usize].load(Acquire) }
+}
+
+/// A set was created.
+pub fn opened(fd: i32) {
+    let mut free = FREE.lock();
+    let index = match free.0.pop() {
+        Some(index) => index,
+        None if (free.1 as usize) < SETS => {
+            free.1 += 1;
+            free.1 - 1
+        }
+        None => return,
+    };
+    let place = &POOL[index as usize];
+    if place.load(Relaxed).is_null() {
+        place.store(Box::into_raw(Box::new(Set::new())), Release);
+    }
+    let set = set_at(index);
+    set.fd.store(fd, Relaxed);
+    set.descriptors.store(1, Relaxed);
+    table::set(fd, Entry::Set(index));
+}
+
+/// One more descriptor of a set.
+pub fn duplicated(index: u32, fd: i32) {
+    set_at(index).descriptors.fetch_add(1, Relaxed);
+    table::set(fd, Entry::Set(index));
+}
+
+/// A descriptor of a set was closed.
+pub fn closed(index: u32) {
+    let set = set_at(index);
+    if set.descriptors.fetch_sub(1, AcqRel) != 1 {
+        return;
+    }
+    let registrations = {
+        let mut inner = set.inner.lock();
+        inner.candidates.clear();
+        inner.by_data.clear();
+        inner.links.clear();
+        inner.clash = false;
+        inner.nested = false;
+        core::mem::take(&mut inner.registrations)
+    };
+    set.managed.store(0, Relaxed);
+    set.touched.store(false, Relaxed);
+    set.inherited.store(false, Relaxed);
+    set.watched.store(false, Relaxed);
+    for (fd, registration) in registrations.all() {
+        let member = Membership { set: index, fd };
+        pool::get(registration.socket).memberships.lock().retain(|m| *m != member);
+    }
+    FREE.lock().0.push(index);
+}
+
+impl Set {
+    fn new() -> Set {
+        Set {
+            fd: AtomicI32::new(-1),
+            descriptors: AtomicU32::new(0),
+            managed: AtomicU32::new(0),
+            touched: AtomicBool::new(false),
+            inherited: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            turn: super::KernelTurn::new(),
+            sleepers: AtomicU32::new(0),
+            inner: Lock::new(Inner {
+                registrations: Registrations::default(),
+                by_data: BTreeMap::new(),
+                candidates: VecDeque::new(),
+                links: Vec::new(),
+                clash: false,
+                nested: false,
+            }),
+            policy: Policy::new(),
+        }
+    }
+
+    /// As [`has_candidates`](Set::has_candidates), without waiting for the lock.
+    fn has_candidates_hint(&self) -> bool {
+        self.inner.try_lock().is_some_and(|inner| !inner.candidates.is_empty())
+    }
+
+    fn has_candidates(&self) -> bool {
+        !self.inner.lock().candidates.is_empty()
+    }
+
+    /// A thread that does not sleep may have taken the bell's event from one that does, and may
+    /// return to the program before it looks again.
+    fn answer_bells(&self) {
+        let inner = self.inner.lock();
+        for link in &inner.links {
+            link.own_ready().clear_rung();
+        }
+        if !inner.candidates.is_empty() || inner.links.iter().any(|link| link.own_ready().any()) {
+            self.kick(&inner);
+        }
+    }
+
+    /// Wakes threads that sleep in the kernel's set.
+    fn kick(&self, inner: &Inner) {
+        if self.sleepers.load(SeqCst) > 0 {
+            if let Some(link) = inner.links.first() {
+                link.wake_own();
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Notes an edge-triggered or one-shot registration: the kernel's reports of it are watched.
+    fn remember(&mut self, fd: i32) {
+        if let Some(registration) = self.registrations.get(fd) {
+            self.by_data.insert(registration.interest.data, fd);
+        }
+    }
+
+    /// The kernel reported this to the program.
+    fn reported(&mut self, data: u64, events: u32) {
+        let Some(&fd) = self.by_data.get(&data) else { return };
+        if let Some(registration) = self.registrations.get_mut(fd) {
+            if !registration.managed && registration.interest.data == data {
+                registration.fresh = false;
+                if events & bits::OUT != 0 {
+                    registration.told.fulls = pool::get(registration.socket).fulls.load(Relaxed);
+                }
+                registration.interest.disabled = registration.interest.events & bits::ONESHOT != 0;
+            }
+        }
+    }
+
+    fn queue(&mut self, fd: i32) {
+        if let Some(registration) = self.registrations.get_mut(fd) {
+            if registration.managed && !registration.queued {
+                registration.queued = true;
+                self.candidates.push_back(fd);
+            }
+        }
+    }
+
+    fn join_link(&mut self, set_fd: i32, link: &'static Link) {
+        if !self.links.iter().any(|known| core::ptr::eq(*known, link)) {
+            let events = bits::IN | bits::ET;
+            link.with_bells(|bells| {
+                let add = libc::EPOLL_CTL_ADD;
+                let _ = handles::epoll_ctl(set_fd, add, bells.own, events, tag(BELL));
+            });
+            self.links.push(link);
+        }
+    }
+}
+
+/// In a forked child: nobody holds a lock.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    // SAFETY: one thread, by the caller's word.
+    unsafe { FREE.force_open() };
+    let used = FREE.lock().1;
+    for index in 0..used {
+        let set = set_at(index);
+        // SAFETY: one thread.
+        unsafe { set.inner.force_open() };
+        set.inner.lock().links.clear();
+        set.sleepers.store(0, Relaxed);
+        set.inherited.store(true, Relaxed);
+    }
+}

@@ -1,0 +1,147 @@
+//! What the program has put into a set, by descriptor.
+
+use libc::epoll_event;
+use shunt_readiness::interest::{bits, Interest};
+
+use crate::wait::state::State;
+
+/// One program registration of a TCP socket.
+pub struct Registration {
+    pub socket: u32,
+    pub generation: u32,
+    pub interest: Interest,
+    /// The kernel's registration is ours (tagged, edge-triggered).
+    pub managed: bool,
+    pub queued: bool,
+    /// The program has deleted it; the kernel's entry, which is ours, stays for the next ADD. A
+    /// program that deletes and adds for every message pays no system call for it.
+    pub deleted: bool,
+    /// What the last report of an edge-triggered registration told.
+    pub told: State,
+    /// Added or changed since: whatever is ready is reported.
+    pub fresh: bool,
+    /// Counts what was asked and told: a thread that looked before must look again.
+    pub version: u32,
+}
+
+impl Registration {
+    pub fn new(socket: u32, generation: u32, interest: Interest) -> Registration {
+        Registration {
+            socket,
+            generation,
+            interest,
+            managed: false,
+            queued: false,
+            deleted: false,
+            told: State::default(),
+            fresh: true,
+            version: 0,
+        }
+    }
+
+    /// The program asks anew.
+    pub fn ask(&mut self, asked: &epoll_event) {
+        self.interest = Interest::new(asked.events, asked.u64);
+        self.fresh = true;
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// Whether something happened since the last report that the program asked to hear of.
+    pub fn has_edge(&self, now: &State) -> bool {
+        let asked = self.interest.events;
+        let ends = now.mask & ENDS;
+        self.fresh
+            || (asked & (bits::IN | bits::RDNORM) != 0 && now.arrived > self.told.arrived)
+            || ends & !self.told.mask != 0
+            || (asked & (bits::OUT | bits::WRNORM) != 0
+                && now.mask & bits::OUT != 0
+                && now.fulls != self.told.fulls)
+    }
+
+    pub fn tell(&mut self, now: &State) {
+        let fulls = if now.mask & bits::OUT != 0 { now.fulls } else { self.told.fulls };
+        self.told = State { fulls, ..*now };
+        self.fresh = false;
+        self.version = self.version.wrapping_add(1);
+    }
+}
+
+const ENDS: u32 = bits::RDHUP | bits::HUP | bits::ERR | bits::PRI;
+
+/// Registrations by descriptor: found with two loads, and no memory is asked for when one comes in
+/// the place of another.
+#[derive(Default)]
+pub struct Registrations {
+    /// Place in `all` plus one, by descriptor; 0 is none.
+    places: Vec<u32>,
+    all: Vec<(i32, Registration)>,
+}
+
+impl Registrations {
+    #[inline]
+    fn place(&self, fd: i32) -> Option<usize> {
+        self.places.get(fd as usize).map(|place| *place as usize).filter(|place| *place != 0)
+    }
+
+    #[inline]
+    pub fn get(&self, fd: i32) -> Option<&Registration> {
+        self.place(fd).map(|place| &self.all[place - 1].1)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, fd: i32) -> Option<&mut Registration> {
+        self.place(fd).map(|place| &mut self.all[place - 1].1)
+    }
+
+    /// Takes the place of an earlier one.
+    pub fn insert(&mut self, fd: i32, registration: Registration) {
+        match self.place(fd) {
+            Some(place) => self.all[place - 1].1 = registration,
+            None => {
+                if self.places.len() <= fd as usize {
+                    self.places.resize(fd as usize + 1, 0);
+                }
+                self.all.push((fd, registration));
+                self.places[fd as usize] = self.all.len() as u32;
+            }
+        }
+    }
+
+    pub fn remove(&mut self, fd: i32) -> Option<Registration> {
+        let place = self.place(fd)?;
+        self.places[fd as usize] = 0;
+        let (_, removed) = self.all.swap_remove(place - 1);
+        if let Some((moved, _)) = self.all.get(place - 1) {
+            self.places[*moved as usize] = place as u32;
+        }
+        Some(removed)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (i32, &Registration)> {
+        self.all.iter().map(|(fd, registration)| (*fd, registration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registrations_come_and_go_as_in_a_map() {
+        let mut ours = Registrations::default();
+        let mut map = std::collections::BTreeMap::new();
+        for step in 0..2000u32 {
+            let fd = (step.wrapping_mul(2_654_435_761) >> 20) as i32 % 60;
+            if step % 3 == 0 {
+                assert_eq!(ours.remove(fd).map(|r| r.socket), map.remove(&fd));
+            } else {
+                ours.insert(fd, Registration::new(step, 1, Interest::new(bits::IN, 0)));
+                map.insert(fd, step);
+            }
+            for fd in 0..60 {
+                assert_eq!(ours.get(fd).map(|r| r.socket), map.get(&fd).copied());
+            }
+            assert_eq!(ours.all().count(), map.len());
+        }
+    }
+}
