@@ -5,7 +5,7 @@
 //! Waits that slept are observed as well, so no probing is needed: if events come soon after the
 //! sleep began, spinning is taken up again.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// A wait spins no longer than this.
 pub const SPIN_NS_MAX: u64 = 50_000;
@@ -22,6 +22,9 @@ const PAYS: u32 = ONE * 2 / 5;
 const BAN_FIRST: u32 = 32;
 const BAN_MAX: u32 = 4096;
 
+/// A yield that took this long gave the core to somebody; one that found nobody takes a third.
+const SWITCH_NS: u64 = 800;
+
 /// The memory of one wait set.
 #[derive(Default)]
 pub struct Policy {
@@ -30,6 +33,8 @@ pub struct Policy {
     ban: AtomicU32,
     /// The length of the next ban.
     ban_next: AtomicU32,
+    /// The other side was seen to run on this very core.
+    beside: AtomicBool,
 }
 
 impl Policy {
@@ -38,6 +43,7 @@ impl Policy {
             score: AtomicU32::new(PAYS),
             ban: AtomicU32::new(0),
             ban_next: AtomicU32::new(BAN_FIRST),
+            beside: AtomicBool::new(false),
         }
     }
 
@@ -53,6 +59,25 @@ impl Policy {
             SPIN_NS_MAX
         } else {
             0
+        }
+    }
+
+    /// Whether to give the core away before looking: nothing can happen while we have it.
+    #[inline]
+    pub fn yields_first(&self) -> bool {
+        self.beside.load(Relaxed)
+    }
+
+    /// A yield took `took_ns`, and an event was there after it or not.
+    #[inline]
+    pub fn yielded(&self, took_ns: u64, found: bool) {
+        let switched = took_ns >= SWITCH_NS;
+        if self.beside.load(Relaxed) {
+            if !switched {
+                self.beside.store(false, Relaxed);
+            }
+        } else if switched && found {
+            self.beside.store(true, Relaxed);
         }
     }
 
@@ -108,6 +133,19 @@ mod tests {
         }
         policy.overloaded();
         assert_eq!(banned(), first);
+    }
+
+    #[test]
+    fn a_peer_on_the_same_core_is_given_way_to() {
+        let policy = Policy::new();
+        policy.yielded(300, true);
+        assert!(!policy.yields_first(), "nobody else ran");
+        policy.yielded(1500, false);
+        assert!(!policy.yields_first(), "somebody else ran, and it was not the peer");
+        policy.yielded(1500, true);
+        assert!(policy.yields_first());
+        policy.yielded(300, false);
+        assert!(!policy.yields_first(), "it has gone elsewhere");
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Patience {
         if limit == 0 || self.spun {
             return changed();
         }
-        match spin_until(self.began, limit, changed) {
+        match spin_until(policy, self.began, limit, changed) {
             Spun::Changed => {
                 // A spin that was enough was short; its length is not worth a look at the clock.
                 policy.observe(0, false);
@@ -110,25 +110,31 @@ const LOST_NS: u64 = 200_000;
 
 /// Spins until `changed` or `limit` nanoseconds have passed since `began`. Gives the core to
 /// whoever else wants it in between: on one core that is the peer.
-pub fn spin_until(began: u64, limit: u64, changed: impl Fn() -> bool) -> Spun {
+pub fn spin_until(policy: &Policy, began: u64, limit: u64, changed: impl Fn() -> bool) -> Spun {
     let mut before = began;
     loop {
-        for look in 0..LOOKS {
-            if changed() {
-                return Spun::Changed;
+        let mut yielding = before;
+        if !policy.yields_first() {
+            for look in 0..LOOKS {
+                if changed() {
+                    return Spun::Changed;
+                }
+                // The pause takes longer than a cache line does: not before the answer may be late.
+                if look >= LOOKS_EAGER {
+                    core::hint::spin_loop();
+                }
             }
-            // The pause takes longer than a cache line does: not before the answer may be late.
-            if look >= LOOKS_EAGER {
-                core::hint::spin_loop();
-            }
+            yielding = clock::now_ns();
         }
         raw::sched_yield();
         let now = clock::now_ns();
+        let found = changed();
+        policy.yielded(now - yielding, found);
         if now - before > LOST_NS {
             return Spun::LostCore;
         }
         before = now;
-        if changed() {
+        if found {
             return Spun::Changed;
         }
         if now - began > limit {

@@ -193,7 +193,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         if spin > 0 && !spun {
             spun = true;
             let start = clock::now_ns();
-            match blocking::spin_until(start, spin, || changed(list)) {
+            match blocking::spin_until(&POLICY, start, spin, || changed(list)) {
                 Spun::Changed => {
                     POLICY.observe(0, false);
                     continue;

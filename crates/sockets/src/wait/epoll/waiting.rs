@@ -243,7 +243,7 @@ unsafe fn wait_managed(
             let links = set.inner.lock().links.clone();
             let stirred =
                 || links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint();
-            match blocking::spin_until(start, spin, stirred) {
+            match blocking::spin_until(&set.policy, start, spin, stirred) {
                 Spun::Changed => {
                     set.policy.observe(0, false);
                     continue;
