@@ -1,6 +1,7 @@
 //! The exported functions by family.
 
 mod descriptor;
+mod exec_list;
 mod formatted;
 mod io;
 mod number;

@@ -98,6 +98,31 @@ pub fn exec(arguments: &[&str]) -> Got {
     call!(libc::execvp(pointers[0], pointers.as_ptr()))
 }
 
+/// Which function that takes a list becomes the other program.
+#[derive(Clone, Copy, Debug)]
+pub enum ByList {
+    Execl,
+    Execlp,
+    Execle,
+}
+
+/// Has `/bin/sh` run `script` with the arguments a to f; its environment is kept, or is `WORD=own`.
+pub fn exec_shell_by_list(by: ByList, path: &std::ffi::CStr, script: &str) -> Got {
+    let script = std::ffi::CString::new(script).expect("no NUL");
+    let (path, script) = (path.as_ptr(), script.as_ptr());
+    let [sh, c] = [c"sh", c"-c"].map(std::ffi::CStr::as_ptr);
+    let [a, b, d, e, f, g] = [c"a", c"b", c"c", c"d", c"e", c"f"].map(std::ffi::CStr::as_ptr);
+    let null = std::ptr::null::<libc::c_char>();
+    let own = [c"WORD=own".as_ptr(), null];
+    match by {
+        ByList::Execl => call!(libc::execl(path, sh, c, script, sh, a, b, d, e, f, g, null)),
+        ByList::Execlp => call!(libc::execlp(path, sh, c, script, sh, a, b, d, e, f, g, null)),
+        ByList::Execle => {
+            call!(libc::execle(path, sh, c, script, sh, a, b, d, e, f, g, null, own.as_ptr()))
+        }
+    }
+}
+
 /// Becomes another program with only the given environment.
 pub fn exec_with_environment(path: &str, arguments: &[&str], environment: &[&str]) -> Got {
     let (path, arguments) = (Arguments::new(&[path]), Arguments::new(arguments));

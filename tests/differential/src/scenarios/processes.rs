@@ -33,6 +33,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     exec_of_an_accelerated_program_goes_on,
     exec_of_a_program_without_the_library_goes_on,
     exec_with_close_on_exec_ends_the_stream,
+    shells_started_by_lists_answer_on_the_stream,
     unread_bytes_survive_exec,
     bytes_written_just_before_exec_arrive,
     a_stream_passed_to_a_child_goes_on,
@@ -601,6 +602,33 @@ fn exec_with_close_on_exec_ends_the_stream(a: &Actor) {
         a.note("true", wait_for(child));
     });
     a.server(|| a.note("received", receive_text(s, 100)));
+}
+
+fn shells_started_by_lists_answer_on_the_stream(a: &Actor) {
+    use process::ByList::{Execl, Execle, Execlp};
+    let place = a.listen();
+    for (by, path) in [(Execl, c"/bin/sh"), (Execlp, c"sh"), (Execle, c"/bin/sh")] {
+        let s = a.pair(&place);
+        a.meet();
+        a.at_once(
+            || {
+                io::send(s, b"hello\n", 0).value("send");
+                a.note(format!("{by:?}"), receive_text(s, 100));
+            },
+            || {
+                let child = a.child("shell", || {
+                    a.note("in vain", process::exec_shell_by_list(by, c"/no/such/shell", "true"));
+                    socket::dup2(s, 0).value("dup2");
+                    socket::dup2(s, 1).value("dup2");
+                    socket::close(s);
+                    let script = "read line; echo \"$line $* $WORD\"";
+                    process::exec_shell_by_list(by, path, script).value("exec");
+                });
+                socket::close(s);
+                a.note("shell", wait_for(child));
+            },
+        );
+    }
 }
 
 fn unread_bytes_survive_exec(a: &Actor) {
