@@ -233,9 +233,11 @@ impl StreamEntry {
         self.mark_and_count(REVERTED, &self.segment.layout.totals.streams_reverted);
     }
 
-    /// The process at the other end runs under Shunt on this host.
+    /// The process at the other end was found to run under Shunt on this host.
     pub fn peer_is_shunt(&self) {
         self.entry.flags.fetch_or(PEER_IS_SHUNT, Relaxed);
+        let (searched, found) = (Reason::PeerNotFound as u32, Reason::NotTriedYet as u32);
+        let _ = self.entry.reason.compare_exchange(searched, found, Relaxed, Relaxed);
     }
 
     #[inline]
