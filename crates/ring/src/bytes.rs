@@ -18,6 +18,8 @@ pub type Byte = loom::cell::UnsafeCell<u8>;
 pub(crate) struct Bytes {
     base: NonNull<Byte>,
     mask: u64,
+    /// Offset of the byte at the array's start: whatever it is, addresses stay inside.
+    pub(crate) origin: u64,
 }
 
 impl Bytes {
@@ -26,7 +28,7 @@ impl Bytes {
     /// it is used. `capacity` is a power of two.
     pub(crate) unsafe fn new(base: NonNull<Byte>, capacity: u32) -> Bytes {
         debug_assert!(capacity.is_power_of_two());
-        Bytes { base, mask: u64::from(capacity).wrapping_sub(1) }
+        Bytes { base, mask: u64::from(capacity).wrapping_sub(1), origin: 0 }
     }
 
     #[inline(always)]
@@ -41,8 +43,8 @@ impl Bytes {
     }
 
     #[inline(always)]
-    fn position(&self, offset: u64) -> usize {
-        (offset & self.mask) as usize
+    pub(crate) fn position(&self, offset: u64) -> usize {
+        (offset.wrapping_sub(self.origin) & self.mask) as usize
     }
 
     /// How many of `len` bytes from `offset` on lie before the array's end.

@@ -197,6 +197,10 @@ impl Consumer {
         if tail < self.cached_tail || tail.wrapping_sub(self.head) > self.bytes.capacity() {
             return Err(Corrupt);
         }
+        if self.head == self.cached_tail {
+            // The writer moves the origin only while the ring is empty, and shows it by the tail.
+            self.bytes.origin = self.direction().wake.origin.load(Relaxed);
+        }
         self.cached_tail = tail;
         Ok(())
     }

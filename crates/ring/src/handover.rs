@@ -48,6 +48,14 @@ impl Direction {
         self.consumer.head.store(offset, release(Point::HeadPublish))
     }
 
+    /// Where the byte at `offset` lies in an array of `capacity` bytes (a power of two). For bytes
+    /// that were published and not taken yet.
+    #[inline]
+    pub fn position(&self, offset: u64, capacity: u32) -> usize {
+        let origin = self.wake.origin.load(Relaxed);
+        (offset.wrapping_sub(origin) & u64::from(capacity).wrapping_sub(1)) as usize
+    }
+
     /// Where the handover stands.
     #[inline]
     pub fn end(&self) -> u64 {

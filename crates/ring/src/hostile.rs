@@ -20,6 +20,7 @@ enum Word {
     End,
     DataWanted,
     SpaceWanted,
+    Origin,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,19 @@ enum Step {
 fn word() -> impl Strategy<Value = Word> {
     use Word::*;
     prop::sample::select(
-        &[Tail, UpAt, Reserved, Since, Latest(0), Latest(3), Head, End, DataWanted, SpaceWanted][..],
+        &[
+            Tail,
+            UpAt,
+            Reserved,
+            Since,
+            Latest(0),
+            Latest(3),
+            Head,
+            End,
+            DataWanted,
+            SpaceWanted,
+            Origin,
+        ][..],
     )
 }
 
@@ -80,6 +93,7 @@ fn scribble(direction: &Direction, word: Word, change: impl Fn(u64) -> u64) {
         Word::Latest(word) => &direction.producer.latest[word],
         Word::Head => &direction.consumer.head,
         Word::End => &direction.wake.end,
+        Word::Origin => &direction.wake.origin,
         narrow => return scribble_narrow(direction, narrow, change),
     };
     wide.store(change(wide.load(Relaxed)), Relaxed);

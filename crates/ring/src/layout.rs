@@ -30,7 +30,7 @@ pub struct ConsumerLine {
     spare: [u64; 7],
 }
 
-/// Changed by both, rarely, and only by read-modify-write.
+/// Changed rarely; what both change, only by read-modify-write.
 #[repr(C, align(64))]
 pub struct WakeLine {
     /// Where the handover stands, in the words of `stream`; 0 at first.
@@ -39,7 +39,9 @@ pub struct WakeLine {
     pub data_wanted: AtomicU32,
     /// Ways in which the writer waits for space.
     pub space_wanted: AtomicU32,
-    spare: [u64; 6],
+    /// Offset of the byte that lies at the array's start; stored by the writer alone.
+    pub origin: AtomicU64,
+    spare: [u64; 5],
 }
 
 /// One direction of a stream: everything but its bytes.
@@ -81,7 +83,8 @@ impl Default for WakeLine {
             end: AtomicU64::new(0),
             data_wanted: AtomicU32::new(0),
             space_wanted: AtomicU32::new(0),
-            spare: [0; 6],
+            origin: AtomicU64::new(0),
+            spare: [0; 5],
         }
     }
 }
@@ -106,4 +109,5 @@ const _: () = {
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);
+    assert!(offset_of!(WakeLine, origin) == 16);
 };

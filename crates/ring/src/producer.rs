@@ -14,6 +14,12 @@ use crate::layout::Direction;
 use crate::sync::{acquire, release, Point, Relaxed};
 use crate::Corrupt;
 
+/// A ring that is found empty begins again at its array's start, so that a stream of requests and
+/// answers uses this much memory and not all of the ring. So often it is looked, in bytes.
+const WINDOW: u64 = if cfg!(loom) { u64::MAX } else { 8 * 1024 };
+/// As before, after the ring was found in use: a stream in bulk looks less often.
+const WINDOW_IN_USE: u64 = 64 * 1024;
+
 pub struct Producer {
     direction: NonNull<Direction>,
     bytes: Bytes,
@@ -31,6 +37,9 @@ pub struct Producer {
     cached_head: u64,
     /// Where the segment began: until the reader has crossed over, its head is from before.
     floor: u64,
+    /// The tail from which on it is looked whether the ring is empty.
+    look_at: u64,
+    window: u64,
 }
 
 // SAFETY: the addresses are of a shared mapping, valid on every thread, and the one owner of a
@@ -49,9 +58,11 @@ impl Producer {
         capacity: u32,
     ) -> Producer {
         // SAFETY: the caller's promise.
-        let bytes = unsafe { Bytes::new(data, capacity) };
+        let mut bytes = unsafe { Bytes::new(data, capacity) };
         // SAFETY: the caller's promise; only atomics are reached through the reference.
-        let line = &unsafe { direction.as_ref() }.producer;
+        let words = unsafe { direction.as_ref() };
+        let line = &words.producer;
+        bytes.origin = words.wake.origin.load(Relaxed);
         let tail = line.tail.load(Relaxed);
         let floor = line.up_at.load(Relaxed).min(tail);
         // Our shadow knows nothing of the bytes before, and will overwrite what is there of them.
@@ -66,6 +77,8 @@ impl Producer {
             gap: false,
             cached_head: floor,
             floor,
+            look_at: tail.saturating_add(WINDOW),
+            window: WINDOW,
         }
     }
 
@@ -81,8 +94,51 @@ impl Producer {
         self.tail = offset;
         self.floor = offset;
         self.cached_head = offset;
+        self.begin_again();
         self.past_latest = true;
         self.publish();
+    }
+
+    /// Looks more often whether the ring is empty, which small rings of tests would not do.
+    #[cfg(test)]
+    pub(crate) fn set_window(&mut self, window: u64) {
+        self.window = window;
+        self.look_at = self.tail.saturating_add(window);
+    }
+
+    /// The ring is empty: the next byte lies at the array's start.
+    fn begin_again(&mut self) {
+        self.bytes.origin = self.tail;
+        self.look_at = self.tail.saturating_add(self.window);
+        // Shown by the next publication, before which no reader looks at it.
+        self.direction().wake.origin.store(self.tail, Relaxed);
+    }
+
+    /// Before something is staged: if nothing else is in the ring, it lies at the array's start.
+    #[inline(always)]
+    fn begin_again_if_empty(&mut self) -> Result<(), Corrupt> {
+        if self.tail < self.look_at {
+            return Ok(());
+        }
+        self.look_whether_empty()
+    }
+
+    #[cold]
+    fn look_whether_empty(&mut self) -> Result<(), Corrupt> {
+        if self.staged() != 0 {
+            return Ok(());
+        }
+        self.refresh()?;
+        if self.cached_head == self.tail {
+            self.begin_again();
+        } else {
+            self.look_at = self.tail.saturating_add(if self.window == WINDOW {
+                WINDOW_IN_USE
+            } else {
+                self.window
+            });
+        }
+        Ok(())
     }
 
     /// Offset behind the last byte copied in, published or not.
@@ -143,6 +199,7 @@ impl Producer {
     /// As for [`write`](Self::write).
     #[inline]
     pub unsafe fn stage_copy(&mut self, src: *const u8, len: usize) -> Result<usize, Corrupt> {
+        self.begin_again_if_empty()?;
         let free = self.free_at_least(len)?;
         if (1..=WORD_BYTES).contains(&len)
             && len <= free
@@ -190,6 +247,7 @@ impl Producer {
     #[cfg(not(loom))]
     #[inline]
     pub fn writable(&mut self) -> Result<(NonNull<u8>, usize), Corrupt> {
+        self.begin_again_if_empty()?;
         let free = self.free()?;
         Ok(self.bytes.piece(self.tail, free))
     }

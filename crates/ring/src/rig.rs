@@ -36,7 +36,10 @@ impl Rig {
 
     pub(crate) fn producer(&self) -> Producer {
         // SAFETY: the tests drop every end before the rig, and use one of each at a time.
-        unsafe { Producer::attach(self.direction, self.block.add(GUARD), self.capacity) }
+        let mut producer =
+            unsafe { Producer::attach(self.direction, self.block.add(GUARD), self.capacity) };
+        producer.set_window(u64::from(self.capacity / 4));
+        producer
     }
 
     pub(crate) fn consumer(&self) -> Consumer {

@@ -453,11 +453,9 @@ fn peek_ahead(
     for Part { base, len: length } in parts(request.vector, already) {
         let count = (length as u64).min(published - total);
         for step in 0..count {
-            let at = (up_at + total + step) & (capacity - 1);
+            let at = direction.position(up_at + total + step, link.memory.ring_bytes());
             // SAFETY: masked into the ring, and within the program's buffer.
-            unsafe {
-                base.add(step as usize).write(data.as_ptr().add(at as usize).read_volatile());
-            }
+            unsafe { base.add(step as usize).write(data.as_ptr().add(at).read_volatile()) };
         }
         total += count;
     }

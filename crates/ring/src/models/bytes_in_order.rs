@@ -33,6 +33,35 @@ pub(super) fn through_a_full_ring() {
     assert_eq!(got, [1, 2, 3]);
 }
 
+/// A ring that is found empty begins again at its array's start: the reader finds each byte where it
+/// lies now.
+pub(super) fn in_a_ring_that_begins_again() {
+    let shared = Shared::new(2);
+    let mut producer = shared.producer();
+    producer.set_window(1);
+    let writer = thread::spawn({
+        let shared = shared.clone();
+        move || {
+            for byte in [1, 2, 3] {
+                while write(&mut producer, &[byte]) == 0 {
+                    thread::yield_now();
+                }
+            }
+            drop(shared);
+        }
+    });
+    let mut consumer = shared.consumer();
+    let mut got = Vec::new();
+    while got.len() < 3 {
+        match read(&mut consumer, 2) {
+            none if none.is_empty() => thread::yield_now(),
+            some => got.extend(some),
+        }
+    }
+    writer.join().unwrap();
+    assert_eq!(got, [1, 2, 3]);
+}
+
 /// Staged pieces are seen together or not at all.
 fn staged_pieces() {
     let shared = Shared::new(2);
@@ -57,6 +86,11 @@ fn staged_pieces() {
 #[test]
 fn bytes_arrive_in_order_through_a_full_ring() {
     explore(through_a_full_ring);
+}
+
+#[test]
+fn bytes_arrive_in_order_through_a_ring_that_begins_again() {
+    explore(in_a_ring_that_begins_again);
 }
 
 #[test]
