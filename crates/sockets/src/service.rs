@@ -4,6 +4,8 @@
 //! finishes what the program's threads must not wait for. It is not on the data path. It blocks
 //! every signal and never calls into the program.
 
+use std::collections::HashMap;
+
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::*};
@@ -107,6 +109,7 @@ struct Work {
     handshakes: Vec<Handshake>,
     offered: Vec<Offered>,
     orphans: Vec<Orphan>,
+    by_ports: ByPorts,
     next_offer: u64,
 }
 
@@ -200,6 +203,7 @@ extern "C" fn body(argument: *mut c_void) -> *mut c_void {
         handshakes: Vec::new(),
         offered: Vec::new(),
         orphans: Vec::new(),
+        by_ports: ByPorts::default(),
         next_offer: 1,
     };
     work.run()
@@ -799,7 +803,7 @@ impl Work {
                 return None;
             }
             let own = message.tuple.reversed();
-            let (index, socket) = find(&own)?;
+            let (index, socket) = self.by_ports.find(&own)?;
             let generation = socket.generation.load(Relaxed);
             let owner = self.owner_uid(&own, link.peer_uid).ok()?;
             trust::is_other_end(received.passed[0], &owner).ok()?;
@@ -939,33 +943,53 @@ fn close_passed(received: &Received) {
     received.passed[..received.passed_count].iter().for_each(|fd| handles::close(*fd));
 }
 
-/// The plain socket with these addresses.
-fn find(own: &Tuple) -> Option<(u32, &'static Socket)> {
-    let mut found = None;
-    pool::each(|index, socket| {
-        if found.is_some() || socket.mode() != Mode::Plain {
-            return;
-        }
-        let known = *socket.tuple.lock();
-        let tuple = match known {
-            Some(tuple) => tuple,
-            None => match shunt_os::peer::tuple(socket.fd.load(Relaxed)) {
-                Ok(tuple) => {
-                    *socket.tuple.lock() = Some(tuple);
-                    tuple
-                }
-                Err(_) => return,
-            },
+/// Plain sockets by their ports, as far as they were looked at: a link is asked for thousands of
+/// streams at once.
+#[derive(Default)]
+struct ByPorts(HashMap<(u16, u16), u32>);
+
+impl ByPorts {
+    /// The plain socket with these addresses.
+    fn find(&mut self, own: &Tuple) -> Option<(u32, &'static Socket)> {
+        let ports = (own.local.port, own.remote.port);
+        let known = |index: Option<&u32>| {
+            let (index, socket) = index.map(|index| (*index, pool::get(*index)))?;
+            (socket.mode() == Mode::Plain && same_ends(&tuple_of(socket)?, own))
+                .then_some((index, socket))
         };
-        if tuple.local.address == own.local.address
-            && tuple.local.port == own.local.port
-            && tuple.remote.address == own.remote.address
-            && tuple.remote.port == own.remote.port
-        {
-            found = Some((index, socket));
+        if let Some(found) = known(self.0.get(&ports)) {
+            return Some(found);
         }
-    });
-    found
+        self.0.clear();
+        let mut found = None;
+        pool::each(|index, socket| {
+            if socket.mode() != Mode::Plain {
+                return;
+            }
+            let Some(tuple) = tuple_of(socket) else { return };
+            // Addresses may differ where ports do not.
+            if same_ends(&tuple, own) {
+                found = Some((index, socket));
+            }
+            self.0.insert((tuple.local.port, tuple.remote.port), index);
+        });
+        found
+    }
+}
+
+/// Each end has its own idea of the scope of an address.
+fn same_ends(one: &Tuple, other: &Tuple) -> bool {
+    let same = |a: &Endpoint, b: &Endpoint| a.address == b.address && a.port == b.port;
+    same(&one.local, &other.local) && same(&one.remote, &other.remote)
+}
+
+/// A socket's addresses, asked for once.
+fn tuple_of(socket: &Socket) -> Option<Tuple> {
+    let mut known = socket.tuple.lock();
+    if known.is_none() {
+        *known = shunt_os::peer::tuple(socket.fd.load(Relaxed)).ok();
+    }
+    *known
 }
 
 /// In a forked child: the service and its links are the parent's. Their descriptors are closed,
