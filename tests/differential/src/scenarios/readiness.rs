@@ -108,9 +108,10 @@ fn fill(s: Fd) -> u64 {
     while let Some(count) = io::send(s, &block[sent..][..60_000], libc::MSG_DONTWAIT).count() {
         sent += count;
     }
-    // The last bit of room goes byte by byte, and the kernel may still be moving what it has.
+    // The last bit of room goes byte by byte, the kernel may still be moving what it has, and where
+    // nobody reads for 20 ms, a full ring is followed by the kernel's buffer.
     let mut quiet = 0;
-    while quiet < 20 {
+    while quiet < 200 {
         match io::send(s, &block[sent..][..1000], libc::MSG_DONTWAIT).count() {
             Some(count) => {
                 sent += count;

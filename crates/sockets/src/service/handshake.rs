@@ -1,0 +1,273 @@
+//! The first meeting with a process: greeting, proof, memory, a link.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_link::{Link, Memory, Side};
+use shunt_os::handles::{self, Received};
+use shunt_os::peer::{Diagnosis, Endpoint, Owner, Tuple};
+use shunt_pairing::message::{Kind, Message, BYTES, NO_SLOT};
+use shunt_pairing::trust::{self, Distrust};
+use shunt_stats::Reason;
+
+use super::links::{released, Known};
+use super::offers::{close_passed, same_ends};
+use super::{settle, tag, Work, SLOTS_FIRST, SLOTS_MAX};
+use crate::pool::{self, stage, Mode, Socket};
+use crate::{attach, process, search};
+/// A handshake under way.
+pub(super) struct Handshake {
+    pub(super) control: i32,
+    pub(super) index: u32,
+    pub(super) generation: u32,
+    pub(super) tuple: Tuple,
+    pub(super) state: State,
+}
+
+pub(super) enum State {
+    /// We went to the other end's rendezvous and wait to be greeted.
+    Visiting,
+    /// The other end came to ours, was greeted, and is to introduce itself.
+    Visited,
+    /// We have shown our end and wait for the welcome.
+    Introduced { owner: Owner, own_bell: i32 },
+}
+
+impl Work {
+    pub(super) fn greet(&mut self, index: u32, generation: u32, control: i32, came: bool) {
+        let socket = pool::get(index);
+        let tuple = *socket.tuple.lock();
+        let (Some(tuple), true) = (tuple, socket.generation.load(Relaxed) == generation) else {
+            return handles::close(control);
+        };
+        let state = if came {
+            State::Visiting
+        } else {
+            let greeting = Message::of(Kind::Greet, NO_SLOT);
+            let _ = handles::send_message(control, &greeting.encode(), &[]);
+            State::Visited
+        };
+        let data = tag::HANDSHAKE | control as u64;
+        let events = libc::EPOLLIN as u32;
+        let watched =
+            handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, control, events, data);
+        if watched.is_err() {
+            handles::close(control);
+            return settle(socket, generation, Reason::LinkFailed);
+        }
+        self.service.meeting.lock().push(control);
+        self.handshakes.push(Handshake { control, index, generation, tuple, state });
+    }
+
+    pub(super) fn hello(
+        &mut self,
+        socket: &Socket,
+        tuple: &Tuple,
+        control: i32,
+    ) -> Result<State, Reason> {
+        let owner = self.owner(tuple, control)?;
+        let own_bell = handles::eventfd().map_err(|_| Reason::NoDescriptors)?;
+        let message = Message { tuple: *tuple, ..Message::of(Kind::Hello, NO_SLOT) };
+        let pass = [socket.fd.load(Relaxed), own_bell];
+        match handles::send_message(control, &message.encode(), &pass) {
+            Ok(()) => Ok(State::Introduced { owner, own_bell }),
+            Err(_) => {
+                handles::close(own_bell);
+                Err(Reason::LinkFailed)
+            }
+        }
+    }
+
+    /// The owner of the other end, if that is the user at the control socket.
+    pub(super) fn owner(&mut self, tuple: &Tuple, control: i32) -> Result<Owner, Reason> {
+        let who = handles::credentials(control).map_err(|_| Reason::NotTheOwner)?;
+        self.owner_uid(tuple, who.uid)
+    }
+
+    pub(super) fn owner_uid(&mut self, tuple: &Tuple, uid: u32) -> Result<Owner, Reason> {
+        if self.diagnosis.is_none() {
+            self.diagnosis = Diagnosis::open().ok();
+        }
+        let line = self.diagnosis.as_mut().ok_or(Reason::NoSocketDiagnosis)?;
+        trust::owner_of_other_end(line, tuple, uid).map_err(|distrust| match distrust {
+            Distrust::NoDiagnosis => Reason::NoSocketDiagnosis,
+            _ => Reason::NotTheOwner,
+        })
+    }
+
+    pub(super) fn advance(&mut self, control: i32) {
+        let Some(at) = self.handshakes.iter().position(|h| h.control == control) else { return };
+        let mut buffer = [0u8; BYTES + 8];
+        let received = match handles::receive_message(control, &mut buffer) {
+            Err(error) if error.0 == libc::EAGAIN => return,
+            Err(_) => None,
+            Ok(received) => Some(received),
+        };
+        let handshake = self.handshakes.swap_remove(at);
+        self.service.meeting.lock().retain(|known| *known != control);
+        let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_DEL, control, 0, 0);
+        let message = received.as_ref().and_then(|r| Message::decode(&buffer[..r.bytes]));
+        let outcome = match (&handshake.state, &message, &received) {
+            (State::Visiting, Some(message), Some(_)) if message.kind == Kind::Greet => {
+                self.greeted(&handshake)
+            }
+            (State::Visited, Some(message), Some(received)) if message.kind == Kind::Hello => {
+                self.welcome(&handshake, message, received)
+            }
+            (State::Introduced { owner, own_bell }, Some(message), Some(received))
+                if message.kind == Kind::Welcome =>
+            {
+                self.welcomed(&handshake, owner, *own_bell, message, received)
+            }
+            _ => Err(Reason::RefusedByPeer),
+        };
+        if let Err(reason) = outcome {
+            if let State::Introduced { own_bell, .. } = handshake.state {
+                handles::close(own_bell);
+            }
+            let refusal = Message::of(Kind::Refuse, NO_SLOT);
+            let _ = handles::send_message(control, &refusal.encode(), &[]);
+            handles::close(control);
+            settle(pool::get(handshake.index), handshake.generation, reason);
+        }
+        if let Some(received) = received {
+            close_passed(&received);
+        }
+    }
+
+    /// The other end's service thread is there: show it our end, if it is the right user's.
+    pub(super) fn greeted(&mut self, handshake: &Handshake) -> Result<(), Reason> {
+        let socket = pool::get(handshake.index);
+        if socket.generation.load(Relaxed) != handshake.generation || socket.mode() != Mode::Plain {
+            return Err(Reason::Closed);
+        }
+        let control = handshake.control;
+        let state = self.hello(socket, &handshake.tuple, control)?;
+        let data = tag::HANDSHAKE | control as u64;
+        let events = libc::EPOLLIN as u32;
+        let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, control, events, data);
+        self.service.meeting.lock().push(control);
+        self.handshakes.push(Handshake { state, ..*handshake });
+        Ok(())
+    }
+
+    /// The other end came to our rendezvous: we are the master.
+    pub(super) fn welcome(
+        &mut self,
+        handshake: &Handshake,
+        message: &Message,
+        received: &Received,
+    ) -> Result<(), Reason> {
+        let socket = pool::get(handshake.index);
+        if received.passed_count != 2 || !same_ends(&message.tuple.reversed(), &handshake.tuple) {
+            return Err(Reason::RefusedByPeer);
+        }
+        let owner = self.owner(&handshake.tuple, handshake.control)?;
+        trust::is_other_end(received.passed[0], &owner).map_err(|_| Reason::NotTheOwner)?;
+        let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
+        let before = self.links_to(who.pid);
+        let slots = (SLOTS_FIRST << (2 * before.min(3))).min(SLOTS_MAX);
+        let (memory, memfd) =
+            Memory::create(slots, process::ring_bytes()).map_err(|_| Reason::NoMemory)?;
+        let opened =
+            handles::eventfd().and_then(|own| Ok((own, handles::duplicate(received.passed[1])?)));
+        let Ok((own_bell, peer_bell)) = opened else {
+            handles::close(memfd);
+            return Err(Reason::NoDescriptors);
+        };
+        let link = Link::new(
+            memory,
+            Side::Master,
+            handshake.control,
+            (own_bell, peer_bell),
+            (who.uid, who.pid),
+        );
+        let link: &'static Link = Box::leak(Box::new(link));
+        let slot = link.slots.take().unwrap_or(0);
+        let welcome = Message { tuple: handshake.tuple, ..Message::of(Kind::Welcome, slot) };
+        let pass = [memfd, socket.fd.load(Relaxed), own_bell];
+        let sent = handles::send_message(handshake.control, &welcome.encode(), &pass);
+        handles::close(memfd);
+        if sent.is_err() {
+            return Err(Reason::LinkFailed);
+        }
+        self.adopt(link, socket, &handshake.tuple);
+        if !attach::attach(handshake.index, handshake.generation, link, slot) {
+            released(link, slot);
+        }
+        Ok(())
+    }
+
+    /// The master has answered: its memory is the link's.
+    pub(super) fn welcomed(
+        &mut self,
+        handshake: &Handshake,
+        owner: &Owner,
+        own_bell: i32,
+        message: &Message,
+        received: &Received,
+    ) -> Result<(), Reason> {
+        let socket = pool::get(handshake.index);
+        if received.passed_count != 3 || !same_ends(&message.tuple.reversed(), &handshake.tuple) {
+            return Err(Reason::RefusedByPeer);
+        }
+        trust::is_other_end(received.passed[1], owner).map_err(|_| Reason::NotTheOwner)?;
+        let memory = Memory::open(received.passed[0]).map_err(|_| Reason::NoMemory)?;
+        if message.slot >= memory.slots() {
+            return Err(Reason::RefusedByPeer);
+        }
+        let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
+        let peer_bell =
+            handles::duplicate(received.passed[2]).map_err(|_| Reason::NoDescriptors)?;
+        let link = Link::new(
+            memory,
+            Side::Guest,
+            handshake.control,
+            (own_bell, peer_bell),
+            (who.uid, who.pid),
+        );
+        let link: &'static Link = Box::leak(Box::new(link));
+        self.adopt(link, socket, &handshake.tuple);
+        if !attach::attach(handshake.index, handshake.generation, link, message.slot) {
+            released(link, message.slot);
+        }
+        Ok(())
+    }
+
+    pub(super) fn adopt(&mut self, link: &'static Link, socket: &Socket, tuple: &Tuple) {
+        let server = if socket.connector.load(Relaxed) { tuple.remote } else { tuple.local };
+        self.service.links.lock().push(Known { link, serves: vec![server] });
+        let data = tag::LINK | link.control as u64;
+        let events = libc::EPOLLIN as u32;
+        let epoll = self.service.epoll;
+        let _ = handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, link.control, events, data);
+        if socket.connector.load(Relaxed) {
+            self.offer_waiting(link, &server);
+        }
+    }
+
+    /// Other streams to the same server that wait at a rendezvous are offered on the new link.
+    pub(super) fn offer_waiting(&mut self, link: &'static Link, server: &Endpoint) {
+        let mut waiting = Vec::new();
+        pool::each(|index, socket| {
+            let tuple = *socket.tuple.lock();
+            let same = tuple.is_some_and(|tuple| tuple.remote == *server);
+            let waits = socket.stage.load(Relaxed) == stage::WAITING;
+            if same && waits && socket.connector.load(Relaxed) && socket.mode() == Mode::Plain {
+                waiting.push((index, socket.generation.load(Relaxed)));
+            }
+        });
+        for (index, generation) in waiting {
+            let socket = pool::get(index);
+            let (from, to) = (stage::WAITING, stage::MEETING);
+            if socket.stage.compare_exchange(from, to, AcqRel, Relaxed).is_ok() {
+                search::stop_waiting(socket);
+                self.offer(index, generation, link, 0);
+            }
+        }
+    }
+
+    pub(super) fn links_to(&self, pid: i32) -> u32 {
+        let links = self.service.links.lock();
+        links.iter().filter(|k| k.link.peer_pid == pid && k.link.is_alive()).count() as u32
+    }
+}

@@ -1,0 +1,145 @@
+//! Live links: what their peers say on the control channel, their slots, and their end.
+
+use shunt_link::{Link, Side};
+use shunt_os::handles::{self, Received};
+use shunt_os::peer::Endpoint;
+use shunt_pairing::message::{Kind, Message, BYTES, NO_SLOT};
+
+use super::offers::{close_passed, Offered};
+use super::{running, Work};
+use crate::attach;
+use crate::pool;
+pub(super) struct Known {
+    pub(super) link: &'static Link,
+    /// Server addresses of the streams it has carried: who else serves them is asked first.
+    pub(super) serves: Vec<Endpoint>,
+}
+
+/// Live links to processes that serve `server`.
+pub fn links_serving(server: &Endpoint) -> Vec<&'static Link> {
+    let Some(service) = running() else { return Vec::new() };
+    let links = service.links.lock();
+    links
+        .iter()
+        .filter(|known| known.link.is_alive() && known.serves.contains(server))
+        .map(|known| known.link)
+        .collect()
+}
+
+/// One stream is done with its slot.
+pub fn released(link: &'static Link, slot: u32) {
+    if !link.is_alive() {
+        return retire_if_empty(link);
+    }
+    attach::tell(link, Kind::Released, slot);
+    free_if_last(link, slot);
+}
+
+/// The peer is gone: once no stream stands on the link, its descriptors and memory go.
+pub fn retire_if_empty(link: &'static Link) {
+    if !link.is_alive() && link.streams().next().is_none() {
+        crate::wait::epoll::forget_link(link);
+        link.retire();
+    }
+}
+
+fn free_if_last(link: &'static Link, slot: u32) {
+    if link.side == Side::Master && link.slots.release(slot) {
+        link.memory.reset_slot(slot);
+        link.slots.put_back(slot);
+    }
+}
+
+/// Gives a slot back that was never used by both sides.
+pub(super) fn return_slot(link: &'static Link, slot: u32) {
+    if link.side == Side::Master && slot != NO_SLOT {
+        link.slots.release(slot);
+        free_if_last(link, slot);
+    }
+}
+
+impl Work {
+    pub(super) fn link_of(&self, control: i32) -> Option<&'static Link> {
+        let links = self.service.links.lock();
+        links.iter().map(|k| k.link).find(|l| l.control == control && l.is_alive())
+    }
+
+    pub(super) fn listen(&mut self, control: i32) {
+        let Some(link) = self.link_of(control) else { return };
+        // A flood from a hostile peer must not keep the others waiting.
+        for _ in 0..64 {
+            let mut buffer = [0u8; BYTES + 8];
+            let received = match handles::receive_message(control, &mut buffer) {
+                Err(error) if error.0 == libc::EAGAIN => return,
+                Err(error) if error.0 == libc::EINTR => continue,
+                Err(_) => return self.lose(link),
+                Ok(received) if received.bytes == 0 => return self.lose(link),
+                Ok(received) => received,
+            };
+            let message = Message::decode(&buffer[..received.bytes]);
+            let known = match message {
+                Some(message) => self.hear(link, &message, &received),
+                None => false,
+            };
+            close_passed(&received);
+            if !known {
+                return self.lose(link);
+            }
+        }
+    }
+
+    /// One message of a live link; false if it is nonsense.
+    pub(super) fn hear(
+        &mut self,
+        link: &'static Link,
+        message: &Message,
+        received: &Received,
+    ) -> bool {
+        match message.kind {
+            Kind::Stopped => {
+                if let Some(index) = link.stream(message.slot) {
+                    attach::flush(index, pool::get(index));
+                }
+            }
+            Kind::FinHeld => {
+                if let Some(index) = link.stream(message.slot) {
+                    attach::fin_is_held(index, pool::get(index));
+                }
+            }
+            Kind::Drained => {
+                if let Some(index) = link.stream(message.slot) {
+                    attach::send_held_fin(index, pool::get(index));
+                }
+            }
+            Kind::Released => free_if_last(link, message.slot),
+            Kind::Offer => self.consider(link, message, received),
+            Kind::Accept => return self.accepted(link, message, received),
+            Kind::Decline => self.declined(link, message),
+            Kind::Refuse => return false,
+            Kind::Greet | Kind::Hello | Kind::Welcome => return false,
+        }
+        true
+    }
+
+    /// The peer is gone: its streams are finished by this side alone.
+    pub(super) fn lose(&mut self, link: &'static Link) {
+        if !link.bury() {
+            return;
+        }
+        handles::close(link.control);
+        let streams: Vec<u32> = link.streams().collect();
+        for index in streams {
+            attach::peer_died(index, pool::get(index));
+        }
+        let lost: Vec<Offered>;
+        (lost, self.offered) = core::mem::take(&mut self.offered)
+            .into_iter()
+            .partition(|o| core::ptr::eq(o.link, link));
+        link.wake_own();
+        self.service.links.lock().retain(|known| !core::ptr::eq(known.link, link));
+        retire_if_empty(link);
+        for offer in lost {
+            self.try_elsewhere(offer.index, offer.generation, offer.tuple, 0);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The one thread of ours in a process: started when another Shunt process was found, not before.
+//!
+//! It pairs, watches companions and control channels, does the peer's share of handovers, and
+//! finishes what the program's threads must not wait for. It is not on the data path. It blocks
+//! every signal and never calls into the program.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::*};
+
+use shunt_link::Link;
+use shunt_os::peer::Diagnosis;
+use shunt_os::{clock, handles};
+use shunt_pairing::message::Message;
+use shunt_stats::Reason;
+
+use self::handshake::Handshake;
+use self::links::Known;
+use self::offers::{ByPorts, Offered};
+use self::orphans::Orphan;
+use crate::lock::Lock;
+use crate::pool::{self, stage, Mode, Socket};
+use crate::send::{still_full, FULL_NS_MAX};
+use crate::{attach, inherit, search};
+
+mod handshake;
+mod links;
+mod offers;
+mod orphans;
+
+pub use links::{links_serving, released, retire_if_empty};
+pub use orphans::resend_after_close;
+
+const STACK_BYTES: usize = 128 * 1024;
+/// Slots of the first link to a process; further links to the same process have more.
+const SLOTS_FIRST: u32 = 64;
+const SLOTS_MAX: u32 = 4096;
+
+/// What program threads ask of the service thread.
+pub enum Request {
+    /// A control socket leads to the other end's process; `came`: we went to it.
+    Meet { index: u32, generation: u32, control: i32, came: bool },
+    /// Offer the stream on a link; `tried` links have declined.
+    Offer { index: u32, generation: u32, link: &'static Link, tried: u32 },
+    /// Continue what [`attach::flush`] began.
+    Flush { index: u32, generation: u32 },
+    /// Send a control message that did not fit.
+    Tell { link: &'static Link, message: Message },
+    /// Finish the re-send of a closed stream.
+    Finish(Orphan),
+}
+
+/// What program threads can reach of the service.
+pub struct Service {
+    epoll: i32,
+    bell: i32,
+    requests: Lock<Vec<Request>>,
+    links: Lock<Vec<Known>>,
+    /// Streams whose rings were found full by sends that may not wait.
+    full: Lock<Vec<(u32, u32)>>,
+    /// Control sockets of handshakes under way: a forked child closes them.
+    meeting: Lock<Vec<i32>>,
+}
+
+/// What only the thread itself touches.
+struct Work {
+    service: &'static Service,
+    diagnosis: Option<Diagnosis>,
+    handshakes: Vec<Handshake>,
+    offered: Vec<Offered>,
+    orphans: Vec<Orphan>,
+    by_ports: ByPorts,
+    next_offer: u64,
+}
+
+static SERVICE: AtomicPtr<Service> = AtomicPtr::new(null_mut());
+static STARTING: Lock<()> = Lock::new(());
+
+mod tag {
+    pub const BELL: u64 = 1 << 56;
+    pub const HANDSHAKE: u64 = 2 << 56;
+    pub const LINK: u64 = 3 << 56;
+    pub const RENDEZVOUS: u64 = 4 << 56;
+    pub const COMPANION: u64 = 5 << 56;
+    pub const ORPHAN: u64 = 6 << 56;
+    pub const FAMILY: u64 = 7 << 56;
+    pub const KIND: u64 = 0xff << 56;
+
+    /// A socket by index and the low bits of its generation.
+    pub fn socket(kind: u64, index: u32, generation: u32) -> u64 {
+        kind | u64::from(generation & 0xff_ffff) << 32 | u64::from(index)
+    }
+}
+
+/// The service, if it runs in this process.
+#[inline]
+pub fn running() -> Option<&'static Service> {
+    let service = SERVICE.load(Acquire);
+    // SAFETY: leaked when made.
+    (!service.is_null()).then(|| unsafe { &*service })
+}
+
+/// Starts the service thread unless it runs. `None` when the kernel refuses.
+pub fn start() -> Option<&'static Service> {
+    if let Some(service) = running() {
+        return Some(service);
+    }
+    let _held = STARTING.lock();
+    if let Some(service) = running() {
+        return Some(service);
+    }
+    let epoll = handles::epoll().ok()?;
+    let bell = handles::eventfd().ok()?;
+    handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, tag::BELL).ok()?;
+    let service: &'static Service = Box::leak(Box::new(Service {
+        epoll,
+        bell,
+        requests: Lock::new(Vec::new()),
+        links: Lock::new(Vec::new()),
+        full: Lock::new(Vec::new()),
+        meeting: Lock::new(Vec::new()),
+    }));
+    if !spawn(service) {
+        handles::close(epoll);
+        handles::close(bell);
+        return None;
+    }
+    SERVICE.store((&raw const *service).cast_mut(), Release);
+    Some(service)
+}
+
+fn spawn(service: &'static Service) -> bool {
+    // SAFETY: zero is a valid start for all three, which are initialised by the calls below.
+    let (mut attributes, mut all, mut before) = unsafe {
+        (
+            core::mem::zeroed::<libc::pthread_attr_t>(),
+            core::mem::zeroed::<libc::sigset_t>(),
+            core::mem::zeroed::<libc::sigset_t>(),
+        )
+    };
+    let mut thread: libc::pthread_t = 0;
+    let argument = (&raw const *service).cast_mut().cast::<c_void>();
+    // SAFETY: all pointers are valid; the thread inherits a mask that blocks every signal.
+    unsafe {
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let made = libc::pthread_create(&mut thread, &attributes, body, argument);
+        libc::pthread_attr_destroy(&mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
+        made == 0
+    }
+}
+
+extern "C" fn body(argument: *mut c_void) -> *mut c_void {
+    // SAFETY: `spawn` passes a leaked service.
+    let service: &'static Service = unsafe { &*argument.cast::<Service>() };
+    let mut work = Work {
+        service,
+        diagnosis: None,
+        handshakes: Vec::new(),
+        offered: Vec::new(),
+        orphans: Vec::new(),
+        by_ports: ByPorts::default(),
+        next_offer: 1,
+    };
+    work.run()
+}
+
+impl Service {
+    /// Hands a request over.
+    pub fn ask(&self, request: Request) {
+        self.requests.lock().push(request);
+        handles::ring(self.bell);
+    }
+
+    /// Somebody may come to this listener.
+    pub fn watch_rendezvous(&self, listener: i32, index: u32, generation: u32) {
+        let data = tag::socket(tag::RENDEZVOUS, index, generation);
+        let _ = handles::epoll_ctl(
+            self.epoll,
+            libc::EPOLL_CTL_ADD,
+            listener,
+            libc::EPOLLIN as u32,
+            data,
+        );
+    }
+
+    /// Children ring this bell when they want a stream of ours.
+    pub fn watch_family(&self, bell: i32) {
+        let data = tag::FAMILY | bell as u64;
+        let events = libc::EPOLLIN as u32;
+        let _ = handles::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, bell, events, data);
+    }
+
+    /// Ends, resets and bytes on an attached stream's kernel connection.
+    pub fn watch_companion(&self, index: u32, socket: &Socket) {
+        self.companion(libc::EPOLL_CTL_ADD, index, socket, 0);
+    }
+
+    /// A ring is full: if its reader takes nothing for long, the stream goes on over TCP.
+    pub fn watch_full(&self, index: u32, generation: u32) {
+        let mut full = self.full.lock();
+        if !full.contains(&(index, generation)) {
+            full.push((index, generation));
+            if full.len() == 1 {
+                handles::ring(self.bell);
+            }
+        }
+    }
+
+    /// The kernel serves the stream alone again.
+    pub fn forget_companion(&self, socket: &Socket) {
+        let fd = socket.fd.load(Relaxed);
+        let _ = handles::epoll_ctl(self.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+
+    /// As before, and room in its send buffer.
+    pub fn await_space(&self, index: u32, socket: &Socket) {
+        self.companion(libc::EPOLL_CTL_MOD, index, socket, libc::EPOLLOUT as u32);
+    }
+
+    fn companion(&self, operation: i32, index: u32, socket: &Socket, more: u32) {
+        let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32 | more;
+        let data = tag::socket(tag::COMPANION, index, socket.generation.load(Relaxed));
+        let fd = socket.fd.load(Relaxed);
+        let done = handles::epoll_ctl(self.epoll, operation, fd, events, data);
+        // A number that was closed while a copy lives, or is used again, is known otherwise.
+        let other = match done {
+            Err(error) if error.0 == libc::EEXIST => libc::EPOLL_CTL_MOD,
+            Err(error) if error.0 == libc::ENOENT => libc::EPOLL_CTL_ADD,
+            _ => return,
+        };
+        let _ = handles::epoll_ctl(self.epoll, other, fd, events, data);
+    }
+}
+
+impl Work {
+    fn run(&mut self) -> ! {
+        let mut looked_ns = 0;
+        loop {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
+            let some_full = !self.service.full.lock().is_empty();
+            let timeout = if some_full { (FULL_NS_MAX / 1_000_000) as i32 } else { -1 };
+            let Ok(count) = handles::epoll_wait(self.service.epoll, &mut events, timeout) else {
+                continue;
+            };
+            if some_full && clock::now_ns() - looked_ns >= FULL_NS_MAX {
+                looked_ns = clock::now_ns();
+                self.look_at_full();
+            }
+            for event in &events[..count] {
+                let (data, what) = (event.u64, event.events);
+                self.dispatch(data, what);
+            }
+        }
+    }
+
+    /// Streams that stay full for two looks on end leave their rings.
+    fn look_at_full(&mut self) {
+        let mut full = core::mem::take(&mut *self.service.full.lock());
+        full.retain(|&(index, generation)| {
+            let socket = pool::get(index);
+            socket.generation.load(Relaxed) == generation && still_full(index, socket)
+        });
+        self.service.full.lock().append(&mut full);
+    }
+
+    fn dispatch(&mut self, data: u64, events: u32) {
+        let index = data as u32;
+        let of_socket = |kind: u64| {
+            let socket = pool::find(index)?;
+            let same = tag::socket(kind, index, socket.generation.load(Relaxed)) == data;
+            (same && socket.mode() != Mode::Free).then_some(socket)
+        };
+        match data & tag::KIND {
+            tag::BELL => {
+                handles::silence(self.service.bell);
+                let requests = core::mem::take(&mut *self.service.requests.lock());
+                requests.into_iter().for_each(|request| self.serve(request));
+            }
+            tag::HANDSHAKE => self.advance(index as i32),
+            tag::LINK => self.listen(index as i32),
+            tag::RENDEZVOUS => {
+                if let Some(socket) = of_socket(tag::RENDEZVOUS) {
+                    search::look(index, socket);
+                }
+            }
+            tag::COMPANION => {
+                if let Some(socket) = of_socket(tag::COMPANION) {
+                    self.companion_event(index, socket, events);
+                }
+            }
+            tag::ORPHAN => self.finish_orphans(),
+            tag::FAMILY => inherit::answer_children(index as i32),
+            _ => {}
+        }
+    }
+
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::Meet { index, generation, control, came } => {
+                self.greet(index, generation, control, came);
+            }
+            Request::Offer { index, generation, link, tried } => {
+                self.offer(index, generation, link, tried);
+            }
+            Request::Flush { index, generation } => {
+                let socket = pool::get(index);
+                if socket.generation.load(Relaxed) == generation {
+                    attach::flush(index, socket);
+                }
+            }
+            Request::Tell { link, message } => {
+                // The channel is full only if the peer's service thread does not run; try again
+                // when it does.
+                let sent = handles::send_message(link.control, &message.encode(), &[]);
+                if sent.is_err_and(|e| e.0 == libc::EAGAIN) && link.is_alive() {
+                    shunt_os::raw::nanosleep(1_000_000);
+                    self.service.ask(Request::Tell { link, message });
+                }
+            }
+            Request::Finish(orphan) => {
+                let data = tag::ORPHAN;
+                let events = (libc::EPOLLOUT | libc::EPOLLET) as u32;
+                let epoll = self.service.epoll;
+                let _ = handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, orphan.fd, events, data);
+                self.orphans.push(orphan);
+                self.finish_orphans();
+            }
+        }
+    }
+
+    fn companion_event(&mut self, index: u32, socket: &'static Socket, events: u32) {
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        socket.companion_stirred.store(true, Release);
+        if events & libc::EPOLLOUT as u32 != 0 {
+            attach::flush(index, socket);
+        }
+        attach::wake_own(index, socket);
+    }
+}
+
+/// An attempt failed; what may be otherwise when the stream has carried twice as much is tried
+/// again then.
+fn settle(socket: &Socket, generation: u32, reason: Reason) {
+    if socket.generation.load(Relaxed) == generation && socket.mode() == Mode::Plain {
+        let passing =
+            matches!(reason, Reason::LinkFailed | Reason::RefusedByPeer | Reason::PeerDied);
+        let stage = if passing { stage::YOUNG } else { stage::SETTLED };
+        socket.stage.store(stage, Relaxed);
+        if let Some(entry) = socket.entry() {
+            entry.set_reason(reason);
+        }
+    }
+}
+
+/// In a forked child: the service and its links are the parent's. Their descriptors are closed,
+/// so that the parent's death is seen by its peers.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    // SAFETY: one thread, by the caller's word.
+    unsafe { STARTING.force_open() };
+    let service = SERVICE.swap(null_mut(), AcqRel);
+    if service.is_null() {
+        return;
+    }
+    // SAFETY: leaked when made.
+    let service = unsafe { &*service };
+    // SAFETY: one thread.
+    unsafe {
+        service.links.force_open();
+        service.requests.force_open();
+        service.full.force_open();
+        service.meeting.force_open();
+    }
+    service.meeting.lock().iter().for_each(|control| handles::close(*control));
+    for known in service.links.lock().iter() {
+        handles::close(known.link.control);
+        known.link.with_bells(|bells| {
+            handles::close(bells.own);
+            handles::close(bells.peer);
+        });
+    }
+    handles::close(service.epoll);
+    handles::close(service.bell);
+}

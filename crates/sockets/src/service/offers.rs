@@ -1,0 +1,210 @@
+//! Further streams on a link: one side offers, the other looks whether it has the other end.
+
+use std::collections::HashMap;
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_link::{Link, Side};
+use shunt_os::handles::{self, Received};
+use shunt_os::peer::{Endpoint, Owner, Tuple};
+use shunt_pairing::message::{Kind, Message, NO_SLOT};
+use shunt_pairing::trust;
+
+use super::links::{links_serving, released, return_slot};
+use super::Work;
+use crate::pool::{self, Mode, Socket};
+use crate::{attach, inherit, search};
+pub(super) struct Offered {
+    pub(super) id: u64,
+    pub(super) index: u32,
+    pub(super) generation: u32,
+    pub(super) link: &'static Link,
+    pub(super) owner: Owner,
+    pub(super) tuple: Tuple,
+    pub(super) slot: u32,
+    pub(super) tried: u32,
+}
+
+impl Work {
+    pub(super) fn offer(&mut self, index: u32, generation: u32, link: &'static Link, tried: u32) {
+        let socket = pool::get(index);
+        let tuple = *socket.tuple.lock();
+        let (Some(tuple), true) = (tuple, socket.generation.load(Relaxed) == generation) else {
+            return;
+        };
+        let offered = (|| {
+            let owner = self.owner_uid(&tuple, link.peer_uid).ok()?;
+            let slot = match link.side {
+                Side::Master => link.slots.take()?,
+                Side::Guest => NO_SLOT,
+            };
+            let id = self.next_offer;
+            self.next_offer += 1;
+            let message = Message { kind: Kind::Offer, slot, id, tuple };
+            let fd = socket.fd.load(Relaxed);
+            if handles::send_message(link.control, &message.encode(), &[fd]).is_err() {
+                return_slot(link, slot);
+                return None;
+            }
+            Some(Offered { id, index, generation, link, owner, tuple, slot, tried })
+        })();
+        match offered {
+            Some(offered) => self.offered.push(offered),
+            None => self.try_elsewhere(index, generation, tuple, tried),
+        }
+    }
+
+    /// Another link that serves the same address, or the rendezvous.
+    pub(super) fn try_elsewhere(&mut self, index: u32, generation: u32, tuple: Tuple, tried: u32) {
+        let socket = pool::get(index);
+        if socket.generation.load(Relaxed) != generation || socket.mode() != Mode::Plain {
+            return;
+        }
+        let next = links_serving(&tuple.remote).into_iter().nth(tried as usize + 1);
+        match next {
+            Some(link) => self.offer(index, generation, link, tried + 1),
+            None => search::meet(index, socket, generation, &tuple),
+        }
+    }
+
+    /// The peer offers a stream: is its other end ours?
+    pub(super) fn consider(&mut self, link: &'static Link, message: &Message, received: &Received) {
+        let outcome = (|| -> Option<(u32, u32)> {
+            if received.passed_count != 1 {
+                return None;
+            }
+            let own = message.tuple.reversed();
+            let (index, socket) = self.by_ports.find(&own)?;
+            let generation = socket.generation.load(Relaxed);
+            let owner = self.owner_uid(&own, link.peer_uid).ok()?;
+            trust::is_other_end(received.passed[0], &owner).ok()?;
+            if socket.mode() != Mode::Plain || !inherit::is_sole_holder(socket) {
+                return None;
+            }
+            let slot = match link.side {
+                Side::Master => link.slots.take()?,
+                Side::Guest => (message.slot < link.memory.slots()).then_some(message.slot)?,
+            };
+            *socket.tuple.lock() = Some(own);
+            if let Some(entry) = socket.entry() {
+                search::publish_addresses(entry, &own);
+            }
+            if !attach::attach(index, generation, link, slot) {
+                return_slot(link, slot);
+                return None;
+            }
+            Some((slot, index))
+        })();
+        let (kind, slot) = match outcome {
+            Some((slot, _)) => (Kind::Accept, slot),
+            None => (Kind::Decline, NO_SLOT),
+        };
+        let answer = Message { kind, slot, id: message.id, tuple: Tuple::default() };
+        let fd = outcome.map(|(_, index)| pool::get(index).fd.load(Relaxed));
+        let pass: &[i32] = match &fd {
+            Some(fd) => core::slice::from_ref(fd),
+            None => &[],
+        };
+        let _ = handles::send_message(link.control, &answer.encode(), pass);
+    }
+
+    pub(super) fn take_offer(&mut self, link: &'static Link, id: u64) -> Option<Offered> {
+        let at = self.offered.iter().position(|o| o.id == id && core::ptr::eq(o.link, link))?;
+        Some(self.offered.swap_remove(at))
+    }
+
+    pub(super) fn accepted(
+        &mut self,
+        link: &'static Link,
+        message: &Message,
+        received: &Received,
+    ) -> bool {
+        let Some(offer) = self.take_offer(link, message.id) else { return false };
+        let slot = match link.side {
+            Side::Master => offer.slot,
+            Side::Guest => message.slot,
+        };
+        let proven = received.passed_count == 1
+            && slot < link.memory.slots()
+            && trust::is_other_end(received.passed[0], &offer.owner).is_ok();
+        if !proven {
+            return false;
+        }
+        let server = if pool::get(offer.index).connector.load(Relaxed) {
+            offer.tuple.remote
+        } else {
+            offer.tuple.local
+        };
+        if let Some(known) =
+            self.service.links.lock().iter_mut().find(|k| core::ptr::eq(k.link, link))
+        {
+            if !known.serves.contains(&server) {
+                known.serves.push(server);
+            }
+        }
+        if !attach::attach(offer.index, offer.generation, link, slot) {
+            released(link, slot);
+        }
+        true
+    }
+
+    pub(super) fn declined(&mut self, link: &'static Link, message: &Message) {
+        if let Some(offer) = self.take_offer(link, message.id) {
+            return_slot(link, offer.slot);
+            self.try_elsewhere(offer.index, offer.generation, offer.tuple, offer.tried);
+        }
+    }
+}
+
+pub(super) fn close_passed(received: &Received) {
+    received.passed[..received.passed_count].iter().for_each(|fd| handles::close(*fd));
+}
+
+/// Plain sockets by their ports, as far as they were looked at: a link is asked for thousands of
+/// streams at once.
+#[derive(Default)]
+pub(super) struct ByPorts(HashMap<(u16, u16), u32>);
+
+impl ByPorts {
+    /// The plain socket with these addresses.
+    pub(super) fn find(&mut self, own: &Tuple) -> Option<(u32, &'static Socket)> {
+        let ports = (own.local.port, own.remote.port);
+        let known = |index: Option<&u32>| {
+            let (index, socket) = index.map(|index| (*index, pool::get(*index)))?;
+            (socket.mode() == Mode::Plain && same_ends(&tuple_of(socket)?, own))
+                .then_some((index, socket))
+        };
+        if let Some(found) = known(self.0.get(&ports)) {
+            return Some(found);
+        }
+        self.0.clear();
+        let mut found = None;
+        pool::each(|index, socket| {
+            if socket.mode() != Mode::Plain {
+                return;
+            }
+            let Some(tuple) = tuple_of(socket) else { return };
+            // Addresses may differ where ports do not.
+            if same_ends(&tuple, own) {
+                found = Some((index, socket));
+            }
+            self.0.insert((tuple.local.port, tuple.remote.port), index);
+        });
+        found
+    }
+}
+
+/// Each end has its own idea of the scope of an address.
+pub(super) fn same_ends(one: &Tuple, other: &Tuple) -> bool {
+    let same = |a: &Endpoint, b: &Endpoint| a.address == b.address && a.port == b.port;
+    same(&one.local, &other.local) && same(&one.remote, &other.remote)
+}
+
+/// A socket's addresses, asked for once.
+pub(super) fn tuple_of(socket: &Socket) -> Option<Tuple> {
+    let mut known = socket.tuple.lock();
+    if known.is_none() {
+        *known = shunt_os::peer::tuple(socket.fd.load(Relaxed)).ok();
+    }
+    *known
+}
