@@ -10,7 +10,7 @@ use shunt_readiness::policy::Policy;
 use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
 
-use crate::pool::Socket;
+use crate::pool::{Mode, Socket};
 
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +153,40 @@ pub fn direction(socket: &Socket, outgoing: bool) -> Option<&'static Direction> 
     let writer = if outgoing { link.side } else { link.side.other() };
     // SAFETY: link memory stays mapped; a direction consists of atomics.
     Some(unsafe { link.memory.direction(slot, writer).as_ref() })
+}
+
+/// The words of one direction as they were before an attempt: what changed since is worth another.
+pub struct Watch {
+    pub direction: Option<&'static Direction>,
+    outgoing: bool,
+    cursor: u64,
+    end: u64,
+}
+
+impl Watch {
+    #[inline]
+    pub fn new(socket: &Socket, outgoing: bool) -> Watch {
+        let direction = direction(socket, outgoing);
+        let (cursor, end) = direction.map_or((0, 0), |d| (Watch::cursor(d, outgoing), d.end()));
+        Watch { direction, outgoing, cursor, end }
+    }
+
+    /// The word that the other side moves.
+    #[inline]
+    fn cursor(direction: &Direction, outgoing: bool) -> u64 {
+        if outgoing {
+            direction.head()
+        } else {
+            direction.tail()
+        }
+    }
+
+    #[inline]
+    pub fn changed(&self, socket: &Socket) -> bool {
+        self.direction.is_none_or(|direction| {
+            Watch::cursor(direction, self.outgoing) != self.cursor || direction.end() != self.end
+        }) || socket.mode() != Mode::Attached
+    }
 }
 
 /// Whether the receiving half stands on the ring.

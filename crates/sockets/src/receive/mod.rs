@@ -6,19 +6,23 @@
 use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
-use shunt_carriers::parts::{behind, up_to};
-use shunt_carriers::{tcp, Failure, How, Part, Received, Receiver};
 use shunt_os::{handles, set_errno, threads};
-use shunt_ring::{Direction, FUTEX};
-use shunt_stats::Carrier;
+use shunt_ring::FUTEX;
 use shunt_stream::{End, ReaderOn};
 
+use self::peek::{peek_over_the_seam, PEEK};
+use self::sources::{from_ring, from_tcp, rest_natively};
 use crate::attach::{
     self, agree_locked, break_stream, incoming, observe_reader, restart_consumer, Broken,
 };
 use crate::outcome::Outcome;
 use crate::pool::{Mode, RecvSide, Socket};
-use crate::wait::blocking::{self, Woken};
+use crate::wait::blocking::{self, Watch, Woken};
+
+mod peek;
+mod sources;
+
+pub use sources::{is_no_address, parts};
 
 /// What to receive into, and how.
 #[derive(Clone, Copy)]
@@ -47,8 +51,6 @@ enum Attempt {
     /// The descriptor was closed, and the place may be another stream's.
     Closed,
 }
-
-const PEEK: i32 = libc::MSG_PEEK;
 
 /// Receives as `recvmsg` does on a connected TCP socket.
 #[inline]
@@ -96,7 +98,7 @@ fn receive_waiting(
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
         // a cache line that a call which finds something does not need.
-        let watch = looked.then(|| Watch::new(socket));
+        let watch = looked.then(|| Watch::new(socket, false));
         let attempt = {
             let mut recv = socket.recv.lock();
             if socket.generation.load(Relaxed) != request.generation {
@@ -193,21 +195,6 @@ fn receive_waiting(
 
 fn urgent_is_next(fd: i32) -> bool {
     handles::poll_now(fd, libc::POLLPRI) & libc::POLLPRI != 0
-}
-
-/// What TCP has for a call that has got its first bytes from a ring; returns how much.
-fn rest_natively(request: Request<'_>, already: usize, wants_all: bool) -> usize {
-    let flags = if wants_all { request.flags } else { request.flags | libc::MSG_DONTWAIT };
-    let mut total = 0;
-    for Part { base, len } in parts(request.vector, already) {
-        // SAFETY: the program's own buffer.
-        let result = unsafe { shunt_os::real::recv(request.fd, base.cast(), len, flags) };
-        total += result.max(0) as usize;
-        if result < len as isize {
-            break;
-        }
-    }
-    total
 }
 
 /// A receive of no bytes waits for some, or the end, and takes none.
@@ -358,27 +345,6 @@ pub fn has_ended(socket: &Socket, offset: u64) -> bool {
     })
 }
 
-fn from_ring(
-    socket: &Socket,
-    recv: &mut RecvSide,
-    request: Request<'_>,
-    already: usize,
-) -> Result<usize, Broken> {
-    let Some(consumer) = &mut recv.consumer else { return Err(Broken) };
-    let wanted = parts(request.vector, already);
-    // SAFETY: the program's own buffer; a bad one faults as a genuine call would report.
-    let received = unsafe { consumer.try_receive(wanted, how(request.flags)) }?;
-    let Received::Bytes(total) = received else { return Ok(0) };
-    if request.flags & PEEK == 0 {
-        recv.offset += total as u64;
-        recv.ring_only += total as u64;
-        if let Some(entry) = socket.entry() {
-            entry.received(Carrier::Shm, total as u64);
-        }
-    }
-    Ok(total)
-}
-
 /// Whether a re-send of ours took the error of a reset.
 fn was_reset(socket: &Socket) -> bool {
     socket.send.lock().failed.take() == Some(libc::ECONNRESET)
@@ -391,122 +357,6 @@ fn outgoing_unread(socket: &Socket) -> bool {
     let on_ring = send.writer.on() == shunt_stream::WriterOn::Ring;
     on_ring
         && send.producer.as_mut().is_some_and(|p| p.ring().unread().is_ok_and(|bytes| bytes > 0))
-}
-
-/// A peek where one carrier's last bytes and the next one's first lie side by side: TCP before the
-/// crossing, or a ring that has ended. `None`: no seam, or nothing on the near side.
-fn peek_over_the_seam(
-    socket: &Socket,
-    recv: &mut RecvSide,
-    request: Request<'_>,
-) -> Result<Option<usize>, Broken> {
-    let Some(direction) = blocking::direction(socket, false) else { return Ok(None) };
-    let near = match recv.reader.on() {
-        ReaderOn::Crossing { .. } => match from_tcp(socket, recv, request, 0)? {
-            Attempt::Got(count) if count > 0 => count,
-            _ => return Ok(None),
-        },
-        ReaderOn::Ring => match End::decode(direction.end()) {
-            Ok(End::Down(_)) => from_ring(socket, recv, request, 0)?,
-            _ => return Ok(None),
-        },
-        _ => return Ok(None),
-    };
-    if near == 0 {
-        return Ok(None);
-    }
-    let far = recv.offset + near as u64;
-    let count = match recv.reader.on() {
-        ReaderOn::Crossing { up_at } if far == up_at => peek_ahead(socket, recv, request, near)?,
-        ReaderOn::Ring if far == direction.tail() => {
-            let mut companion = tcp::Receiver::new(socket.fd.load(Relaxed));
-            // SAFETY: the program's own buffer.
-            match unsafe { companion.try_receive(parts(request.vector, near), How::PEEK) } {
-                Ok(Received::Bytes(count)) => count,
-                _ => 0,
-            }
-        }
-        _ => 0,
-    };
-    Ok(Some(near + count))
-}
-
-/// Peeks at the ring's first bytes before the reader has crossed to it.
-fn peek_ahead(
-    socket: &Socket,
-    recv: &RecvSide,
-    request: Request<'_>,
-    already: usize,
-) -> Result<usize, Broken> {
-    let (Some(link), ReaderOn::Crossing { up_at }) = (socket.link(), recv.reader.on()) else {
-        return Ok(0);
-    };
-    let (slot, writer) = (socket.slot.load(Relaxed), link.side.other());
-    let Some(direction) = blocking::direction(socket, false) else { return Ok(0) };
-    let capacity = u64::from(link.memory.ring_bytes());
-    let published = direction.tail().checked_sub(up_at).ok_or(Broken)?;
-    if published > capacity {
-        return Err(Broken);
-    }
-    let data = link.memory.data(slot, writer);
-    let mut total = 0u64;
-    for Part { base, len: length } in parts(request.vector, already) {
-        let count = (length as u64).min(published - total);
-        for step in 0..count {
-            let at = direction.position(up_at + total + step, link.memory.ring_bytes());
-            // SAFETY: masked into the ring, and within the program's buffer.
-            unsafe { base.add(step as usize).write(data.as_ptr().add(at).read_volatile()) };
-        }
-        total += count;
-    }
-    Ok(total as usize)
-}
-
-/// Whether a pointer is surely no program's memory. What is merely unmapped faults in our copy
-/// where the kernel would answer EFAULT (docs/compatibility.md).
-pub fn is_no_address(pointer: *mut libc::c_void) -> bool {
-    (pointer as usize) < 4096 || (pointer as usize) >= 1 << 56
-}
-
-/// The parts of `vector` behind its first `skip` bytes, empty ones left out.
-#[inline]
-pub fn parts(vector: &[iovec], skip: usize) -> impl Iterator<Item = Part> + '_ {
-    let parts = vector.iter().map(|part| Part { base: part.iov_base.cast(), len: part.iov_len });
-    behind(parts, skip)
-}
-
-fn how(flags: i32) -> How {
-    How { peek: flags & PEEK != 0, discard: flags & libc::MSG_TRUNC != 0 }
-}
-
-fn from_tcp(
-    socket: &Socket,
-    recv: &mut RecvSide,
-    request: Request<'_>,
-    already: usize,
-) -> Result<Attempt, Broken> {
-    let limit = recv.reader.may_read_tcp(recv.offset).unwrap_or(0);
-    if limit == 0 {
-        return Ok(Attempt::Empty);
-    }
-    let mut companion = tcp::Receiver::new(socket.fd.load(Relaxed));
-    let within = up_to(parts(request.vector, already), limit);
-    // SAFETY: the program's own buffer; the kernel answers EFAULT if it is none.
-    let total = match unsafe { companion.try_receive(within, how(request.flags)) } {
-        Ok(Received::Bytes(count)) => count as u64,
-        Ok(Received::Ended) => 0,
-        Ok(Received::Empty) => return Ok(Attempt::Empty),
-        Err(Failure::Kernel(error)) => return Ok(Attempt::Error(error.0)),
-        Err(Failure::BadMemory) => return Ok(Attempt::Error(libc::EFAULT)),
-        Err(Failure::Corrupt | Failure::Left | Failure::Lost) => return Err(Broken),
-    };
-    if request.flags & PEEK == 0 {
-        recv.offset += total;
-        if let (true, Some(entry)) = (total > 0, socket.entry()) {
-            entry.received(Carrier::Tcp, total);
-        }
-    }
-    Ok(Attempt::Got(total as usize))
 }
 
 fn may_not_wait(socket: &Socket, request: Request<'_>) -> bool {
@@ -540,27 +390,5 @@ fn wait(
         Woken::Look => None,
         Woken::TimedOut => Some(libc::EAGAIN),
         Woken::Interrupted => Some(libc::EINTR),
-    }
-}
-
-/// The reader's words as they were before an attempt: what changed since is worth another.
-struct Watch {
-    direction: Option<&'static Direction>,
-    tail: u64,
-    end: u64,
-}
-
-impl Watch {
-    #[inline]
-    fn new(socket: &Socket) -> Watch {
-        let direction = blocking::direction(socket, false);
-        let (tail, end) = direction.map_or((0, 0), |d| (d.tail(), d.end()));
-        Watch { direction, tail, end }
-    }
-
-    #[inline]
-    fn changed(&self, socket: &Socket) -> bool {
-        self.direction.is_none_or(|d| d.tail() != self.tail || d.end() != self.end)
-            || socket.mode() != Mode::Attached
     }
 }

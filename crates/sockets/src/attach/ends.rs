@@ -1,0 +1,165 @@
+//! Streams end: the program closes them, the peer dies or lies.
+
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::*;
+
+use shunt_carriers::shm;
+use shunt_carriers::shm::{incoming, outgoing};
+use shunt_link::VACANT;
+use shunt_os::{handles, tcp};
+use shunt_pairing::message::Kind;
+use shunt_stats::Reason;
+use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
+
+use super::fin::fin_if_due;
+use super::leave::await_answer;
+use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
+use super::{tell, wake_futexes, wake_own, Broken};
+use crate::pool::{Mode, RecvSide, Socket};
+use crate::service::{self};
+use crate::wait;
+
+/// The peer broke the rules, or bytes are lost beyond repair: the stream ends in a reset.
+#[cold]
+pub fn break_stream(index: u32, socket: &'static Socket) {
+    {
+        let mut recv = socket.recv.lock();
+        let _send = socket.send.lock();
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        recv.reset_pending = true;
+        socket.pinned.store(true, SeqCst);
+        handles::shut_both(socket.fd.load(Relaxed));
+        if let Some(entry) = socket.entry() {
+            entry.set_reason(Reason::CorruptPeer);
+        }
+        socket.set_mode(Mode::Left);
+    }
+    wait::epoll::release_all(index, socket);
+    wake_own(index, socket);
+}
+
+/// The peer's process is gone (or became another program): finish both directions alone.
+pub fn peer_died(index: u32, socket: &'static Socket) {
+    let mut unsent = false;
+    let done = (|| -> Result<(), Broken> {
+        let mut recv = socket.recv.lock();
+        let mut send = socket.send.lock();
+        let Some(link) = socket.link() else { return Ok(()) };
+        if socket.mode() != Mode::Attached {
+            return Ok(());
+        }
+        let slot = socket.slot.load(Relaxed);
+        let tail = send.producer.as_ref().map_or(0, shm::Sender::tail);
+        let was_ring = send.writer.on() == WriterOn::Ring;
+        match send.writer.reader_died(&outgoing(link, slot), tail)? {
+            ReaderDied::On(on) => {
+                if was_ring && on != WriterOn::Ring {
+                    left_ring(&mut send, tail);
+                    note_tx_on_tcp(socket);
+                }
+                unsent = matches!(on, WriterOn::Resend { .. });
+            }
+            ReaderDied::Lost { .. } => return Err(Broken),
+        }
+        if unsent && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
+            // The kernel saw an empty receive queue and sent a FIN; the bytes lay in the ring.
+            recv.reset_pending = true;
+        }
+        let offset = recv.offset;
+        if recv.offset_known {
+            recv.reader.writer_died(&incoming(link, slot), offset)?;
+            restart_consumer(&mut recv);
+        }
+        if unsent {
+            unsent = !resend(socket, &mut send)?;
+        }
+        fin_if_due(socket, &mut send);
+        if let Some(entry) = socket.entry() {
+            entry.set_reason(Reason::PeerDied);
+        }
+        Ok(())
+    })();
+    match done {
+        Err(Broken) => return break_stream(index, socket),
+        Ok(()) if unsent => {
+            if let Some(service) = service::running() {
+                service.await_space(index, socket);
+            }
+        }
+        Ok(()) => {}
+    }
+    socket.companion_stirred.store(true, Release);
+    wake_own(index, socket);
+}
+
+/// After the reader came to the ring: the consumer starts where the stream is.
+pub fn restart_consumer(recv: &mut RecvSide) {
+    let offset = recv.offset;
+    if recv.reader.on() == ReaderOn::Ring {
+        if let Some(consumer) = &mut recv.consumer {
+            consumer.cross_to(offset);
+        }
+    }
+}
+
+/// What closing the last descriptor leaves to be done to the companion.
+pub struct Farewell {
+    /// TCP would answer with a reset, because bytes were left unread.
+    pub reset: bool,
+}
+
+/// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
+/// process holds it.
+pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
+    let mut farewell = Farewell { reset: false };
+    wait::epoll::forget_all(index, socket);
+    let mut recv = socket.recv.lock();
+    let mut send = socket.send.lock();
+    let attached = socket.mode() == Mode::Attached;
+    let link = socket.link();
+    let mut orphaned = false;
+    if let (true, Some(link)) = (attached, link) {
+        let slot = socket.slot.load(Relaxed);
+        let words = incoming(link, slot);
+        let _ = go_down(socket, &mut send);
+        let flushed = resend(socket, &mut send).unwrap_or(true);
+        if !flushed {
+            orphaned = service::resend_after_close(socket, &mut send);
+        }
+        let offset = recv.offset;
+        if recv.offset_known {
+            let asked = if alone {
+                recv.reader.close(&words, offset).map(|o| {
+                    farewell.reset = o.unread;
+                    o.asked
+                })
+            } else {
+                recv.reader.stop(&words, offset).map(|o| o == StopOutcome::Asked)
+            };
+            if asked.unwrap_or(false) {
+                if let Some(consumer) = &recv.consumer {
+                    consumer.wake_sender();
+                }
+                tell(link, Kind::Stopped, slot);
+                if !alone {
+                    await_answer(link, slot);
+                }
+            }
+        }
+    }
+    socket.set_mode(Mode::Free);
+    socket.link.store(null_mut(), SeqCst);
+    if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
+        let slot = socket.slot.swap(VACANT, SeqCst);
+        wake_futexes(link, slot);
+        link.set_stream(slot, VACANT);
+        if !orphaned {
+            service::released(link, slot);
+        }
+    }
+    recv.consumer = None;
+    send.producer = None;
+    farewell
+}

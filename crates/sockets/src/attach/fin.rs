@@ -1,0 +1,91 @@
+//! A FIN that is held back while the ring has bytes.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_carriers::shm::outgoing;
+use shunt_carriers::Sender;
+use shunt_os::{handles, tcp};
+use shunt_pairing::message::Kind;
+use shunt_stream::{End, WriterOn};
+
+use super::ends::break_stream;
+use super::writer::{flush, go_down, resend};
+use super::{observe_writer, tell, wake_own, Broken};
+use crate::pool::{Mode, RecvSide, SendSide, Socket};
+
+/// The FIN that a shutdown asked for, once nothing of the stream is left on the ring.
+pub(super) fn fin_if_due(socket: &Socket, send: &mut SendSide) {
+    if send.fin_pending && send.writer.on() == WriterOn::Tcp {
+        send.fin_pending = false;
+        handles::shut_writing(socket.fd.load(Relaxed));
+    }
+}
+
+/// shutdown(SHUT_WR) with bytes unread in the ring: the FIN is held back until the reader has
+/// taken them, because a reader that leaves meanwhile gets them by TCP, where nothing may come
+/// before them. False if there is no reason to hold it.
+pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
+    let (Some(link), WriterOn::Ring) = (socket.link(), send.writer.on()) else { return Ok(false) };
+    let slot = socket.slot.load(Relaxed);
+    let seen = shunt_stream::Words::end(&outgoing(link, slot)) == End::Seen.encode();
+    let unread = match &mut send.producer {
+        Some(producer) => producer.unread()?.unwrap_or(0),
+        None => 0,
+    };
+    let hold =
+        seen && unread > 0 && link.is_alive() && !tcp::peer_has_ended(socket.fd.load(Relaxed));
+    if hold {
+        send.fin_pending = true;
+        tell(link, Kind::FinHeld, slot);
+    }
+    Ok(hold)
+}
+
+/// The writer holds its FIN.
+pub fn fin_is_held(index: u32, socket: &'static Socket) {
+    {
+        let mut recv = socket.recv.lock();
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        recv.fin_held = true;
+        recv.peer_shut = true;
+        report_drained(socket, &mut recv);
+    }
+    wake_own(index, socket);
+}
+
+/// Tells a writer that holds its FIN when the ring is empty.
+pub fn report_drained(socket: &Socket, recv: &mut RecvSide) {
+    if !recv.fin_held {
+        return;
+    }
+    let empty = match &mut recv.consumer {
+        Some(consumer) => consumer.available().is_ok_and(|bytes| bytes == 0),
+        None => true,
+    };
+    if let (true, Some(link)) = (empty, socket.link()) {
+        recv.fin_held = false;
+        tell(link, Kind::Drained, socket.slot.load(Relaxed));
+    }
+}
+
+/// The reader has taken everything: the stream goes down to TCP, and the FIN out.
+pub fn send_held_fin(index: u32, socket: &'static Socket) {
+    let done = {
+        let mut send = socket.send.lock();
+        if socket.mode() != Mode::Attached || !send.fin_pending {
+            return;
+        }
+        observe_writer(socket, &mut send).and_then(|_| go_down(socket, &mut send)).and_then(|_| {
+            let sent = resend(socket, &mut send)?;
+            fin_if_due(socket, &mut send);
+            Ok(sent)
+        })
+    };
+    match done {
+        Ok(true) => wake_own(index, socket),
+        Ok(false) => flush(index, socket),
+        Err(Broken) => break_stream(index, socket),
+    }
+}

@@ -1,0 +1,206 @@
+//! Putting a stream in a slot of a link, taking it back to TCP, and taking it out.
+//!
+//! Lock order: `recv`, then `send`, then a wait set's own lock. Nobody sleeps holding any of them.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_carriers::{shm, Failure};
+use shunt_link::Link;
+use shunt_os::{handles, park, tcp};
+use shunt_pairing::message::{Kind, Message};
+use shunt_ring::FUTEX;
+use shunt_stats::{Carrier, Reason};
+use shunt_stream::{ReaderOn, Violation, WriterOn};
+
+use self::writer::{left_ring, note_tx_on_tcp};
+use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
+use crate::service::{self, Request};
+use crate::wait::epoll::Managed;
+use crate::{inherit, search, wait};
+
+mod ends;
+mod fin;
+mod leave;
+mod writer;
+
+pub use ends::{break_stream, detach, peer_died, restart_consumer, Farewell};
+pub use fin::{fin_is_held, hold_fin, report_drained, send_held_fin};
+pub use leave::{leave, settle_on_tcp};
+pub use shunt_carriers::shm::{incoming, outgoing};
+pub use writer::{flush, go_down, resend, try_go_up};
+
+/// Something a peer wrote that cannot be.
+#[derive(Debug)]
+pub struct Broken;
+
+impl From<Violation> for Broken {
+    fn from(_: Violation) -> Broken {
+        Broken
+    }
+}
+
+/// For a ring, whose only failure is a peer that lies; see `send` for a receiver that left.
+impl From<Failure> for Broken {
+    fn from(_: Failure) -> Broken {
+        Broken
+    }
+}
+
+/// Puts a plain stream in `slot`. False if it is not to be had any more.
+pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bool {
+    let socket = pool::get(index);
+    {
+        // A fork between the look at the holders and the new mode would leave the child with a
+        // stream that it takes for plain.
+        let _no_fork = inherit::no_fork();
+        let mut recv = socket.recv.lock();
+        let mut send = socket.send.lock();
+        let fits = socket.mode() == Mode::Plain
+            && socket.generation.load(Relaxed) == generation
+            && !socket.pinned.load(Relaxed)
+            && inherit::is_sole_holder(socket);
+        if !fits {
+            return false;
+        }
+        // SAFETY: the slot's memory stays mapped while the stream stands in it, and this is the
+        // only sender of the direction.
+        let producer = unsafe { shm::Sender::attach(link, slot) };
+        // SAFETY: as above, the only receiver.
+        let consumer = unsafe { shm::Receiver::attach(link, slot) };
+        *recv = RecvSide::fresh(consumer);
+        *send = SendSide::fresh(producer);
+        socket.slot.store(slot, Relaxed);
+        socket.link.store((&raw const *link).cast_mut(), Release);
+        socket.stage.store(stage::SETTLED, Relaxed);
+        socket.unmanaged.store(true, Relaxed);
+        link.set_stream(slot, index);
+        if let Some(entry) = socket.entry() {
+            entry.peer_is_shunt();
+        }
+        socket.set_mode(Mode::Attached);
+    }
+    search::stop_waiting(socket);
+    if let Some(service) = service::running() {
+        service.watch_companion(index, socket);
+    }
+    try_agree(index, socket);
+    true
+}
+
+/// Tells the writer that it may go up, once no thread sleeps natively for the stream and its
+/// epoll registrations are ours.
+pub fn try_agree(index: u32, socket: &'static Socket) {
+    if socket.unmanaged.load(Acquire) {
+        match wait::epoll::manage_all(index, socket) {
+            Managed::All => socket.unmanaged.store(false, Release),
+            Managed::Later => return,
+            Managed::Never => return leave(index, socket, Reason::NestedEpoll),
+        }
+    }
+    let mut recv = socket.recv.lock();
+    if socket.mode() == Mode::Attached {
+        let _ = agree_locked(socket, &mut recv);
+    }
+}
+
+/// As [`try_agree`], for who holds the lock. False: still native.
+pub fn agree_locked(socket: &Socket, recv: &mut RecvSide) -> Result<bool, Broken> {
+    let Some(link) = socket.link() else { return Ok(false) };
+    if socket.unmanaged.load(Acquire) && !socket.pinned.load(Relaxed) {
+        return Ok(false);
+    }
+    if !recv.offset_known {
+        if socket.native_recv.load(SeqCst) != 0 {
+            return Ok(false);
+        }
+        match tcp::bytes_read(socket.fd.load(Relaxed)) {
+            Ok(offset) => recv.offset = offset,
+            Err(_) => return Ok(false),
+        }
+        recv.offset_known = true;
+    }
+    if !socket.pinned.load(Relaxed) && link.is_alive() {
+        let words = incoming(link, socket.slot.load(Relaxed));
+        recv.reader.agree(&words)?;
+    }
+    Ok(true)
+}
+
+/// Wakes everybody of this process who waits for the stream.
+pub fn wake_own(index: u32, socket: &'static Socket) {
+    if let Some(link) = socket.link() {
+        let slot = socket.slot.load(Relaxed);
+        wake_futexes(link, slot);
+        wait::epoll::stir(index, socket);
+        link.wake_own();
+    }
+}
+
+/// Wakes the threads of this process that sleep on the stream's own words.
+fn wake_futexes(link: &Link, slot: u32) {
+    // A stream that is being taken out has no slot any more.
+    if slot >= link.memory.slots() {
+        return;
+    }
+    for writer in [link.side, link.side.other()] {
+        // SAFETY: link memory stays mapped, and only atomics are touched.
+        let direction = unsafe { link.memory.direction(slot, writer).as_ref() };
+        let ours = if writer == link.side {
+            &direction.wake.space_wanted
+        } else {
+            &direction.wake.data_wanted
+        };
+        if ours.fetch_and(!FUTEX, SeqCst) & FUTEX != 0 {
+            park::wake_all(ours);
+        }
+    }
+}
+
+/// Where the next byte goes; notices a reader that left.
+#[inline]
+pub fn observe_writer(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, Broken> {
+    let on = send.writer.on();
+    if on != WriterOn::Ring {
+        return Ok(on);
+    }
+    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return Err(Broken) };
+    let tail = producer.tail();
+    let now = send.writer.observe(&outgoing(link, socket.slot.load(Relaxed)), tail)?;
+    if now != WriterOn::Ring {
+        left_ring(send, tail);
+        note_tx_on_tcp(socket);
+    }
+    Ok(now)
+}
+
+/// Where the next byte comes from; the consumer starts where a crossing has led.
+pub fn observe_reader(socket: &Socket, recv: &mut RecvSide) -> Result<ReaderOn, Broken> {
+    let Some(link) = socket.link() else { return Err(Broken) };
+    let (before, offset) = (recv.reader.on(), recv.offset);
+    let now = recv.reader.observe(&incoming(link, socket.slot.load(Relaxed)), offset)?;
+    restart_consumer(recv);
+    if now != before {
+        if let Some(entry) = socket.entry() {
+            let ring = now == ReaderOn::Ring;
+            if ring {
+                entry.upgraded();
+            }
+            entry.set_carrier_rx(if ring { Carrier::Shm } else { Carrier::Tcp });
+        }
+    }
+    Ok(now)
+}
+
+/// Sends a message to the peer's service thread; by ours if the channel is full.
+pub fn tell(link: &'static Link, kind: Kind, slot: u32) {
+    if !link.is_alive() {
+        return;
+    }
+    let message = Message::of(kind, slot);
+    let sent = handles::send_message(link.control, &message.encode(), &[]);
+    if sent.is_err_and(|error| error.0 == libc::EAGAIN) {
+        if let Some(service) = service::running() {
+            service.ask(Request::Tell { link, message });
+        }
+    }
+}

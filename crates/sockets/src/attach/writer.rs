@@ -1,0 +1,147 @@
+//! The sending half goes up to the ring, down to TCP, and sends again what a reader left.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_carriers::shm::outgoing;
+use shunt_carriers::{Failure, Part, Sender, Sent};
+use shunt_os::{handles, tcp};
+use shunt_stats::Carrier;
+use shunt_stream::{End, WriterOn};
+
+use super::ends::break_stream;
+use super::fin::fin_if_due;
+use super::leave::settle_on_tcp;
+use super::{observe_writer, wake_own, Broken};
+use crate::pool::{Mode, SendSide, Socket};
+use crate::service::{self};
+
+/// Accounts for the end of a ring segment of the outgoing direction.
+pub(super) fn left_ring(send: &mut SendSide, tail: u64) {
+    let until = match send.writer.on() {
+        WriterOn::Resend { from, .. } => from,
+        _ => tail,
+    };
+    send.ring_only += until.saturating_sub(send.up_at);
+    send.since_down = 0;
+}
+
+/// The outgoing direction goes to TCP; the reader is woken to see it.
+pub fn go_down(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, Broken> {
+    if send.writer.on() != WriterOn::Ring {
+        return Ok(send.writer.on());
+    }
+    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return Err(Broken) };
+    let (slot, tail) = (socket.slot.load(Relaxed), producer.tail());
+    let on = send.writer.go_down(&outgoing(link, slot), tail)?;
+    producer.wake_receiver();
+    left_ring(send, tail);
+    note_tx_on_tcp(socket);
+    Ok(on)
+}
+
+pub(super) fn note_tx_on_tcp(socket: &Socket) {
+    if let Some(entry) = socket.entry() {
+        entry.set_carrier_tx(Carrier::Tcp);
+    }
+}
+
+/// TCP to ring, if the reader has agreed and no thread is inside a native send.
+pub fn try_go_up(socket: &Socket, send: &mut SendSide) -> bool {
+    let Some(link) = socket.link() else { return false };
+    let slot = socket.slot.load(Relaxed);
+    let words = outgoing(link, slot);
+    let may = send.writer.may_go_up(&words)
+        && !send.shut
+        && !socket.pinned.load(Relaxed)
+        && link.is_alive()
+        && socket.native_send.load(SeqCst) == 0;
+    if !may {
+        return false;
+    }
+    let fd = socket.fd.load(Relaxed);
+    let Ok(written) = tcp::bytes_written(fd, socket.connector.load(Relaxed)) else { return false };
+    let offset = written + send.ring_only;
+    let Some(producer) = &mut send.producer else { return false };
+    producer.ring().start_at(offset);
+    if !send.writer.go_up(&words, offset) {
+        return false;
+    }
+    send.up_at = offset;
+    if let Some(entry) = socket.entry() {
+        entry.upgraded();
+        entry.set_carrier_tx(Carrier::Shm);
+    }
+    true
+}
+
+/// Sends ring bytes again by TCP as far as the kernel takes them; true when all are sent.
+pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
+    let Some(link) = socket.link() else { return Err(Broken) };
+    let words = outgoing(link, socket.slot.load(Relaxed));
+    let fd = socket.fd.load(Relaxed);
+    let mut companion = shunt_carriers::tcp::Sender::new(fd);
+    let mut buffer = [0u8; 16 * 1024];
+    let mut resent = false;
+    while let WriterOn::Resend { from, to } = send.writer.on() {
+        resent = true;
+        let dead = handles::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+        let length = (to - from).min(buffer.len() as u64) as usize;
+        let Some(producer) = &send.producer else { return Err(Broken) };
+        producer.copy_back(from, &mut buffer[..length])?;
+        let part = Part::of(&buffer[..length]);
+        let sent = if dead {
+            Ok(Sent::Took(length))
+        } else {
+            // SAFETY: the buffer is our own.
+            unsafe { companion.try_send([part].into_iter()) }
+        };
+        match sent {
+            Ok(Sent::Took(count)) => send.writer.resent(&words, from + count as u64)?,
+            Ok(Sent::Full) => return Ok(false),
+            Err(failure) => {
+                if let Failure::Kernel(error) = failure {
+                    send.failed = Some(error.0);
+                }
+                send.writer.resent(&words, to)?
+            }
+        };
+    }
+    if resent {
+        tcp::push(fd);
+    }
+    Ok(true)
+}
+
+/// Does the writer's share after the reader left or a process died; continues in the service
+/// thread while the kernel's buffer is full.
+pub fn flush(index: u32, socket: &'static Socket) {
+    let mut broken = false;
+    {
+        let mut send = socket.send.lock();
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        let closed = socket.link().is_some_and(|link| {
+            let end = shunt_stream::Words::end(&outgoing(link, socket.slot.load(Relaxed)));
+            matches!(End::decode(end), Ok(End::Closed(_)))
+        });
+        let observed = observe_writer(socket, &mut send);
+        // Nobody reads after a close: the kernel is asked only when the program sends again, so
+        // that its answer reaches the program.
+        match observed.and_then(|_| if closed { Ok(true) } else { resend(socket, &mut send) }) {
+            Ok(true) => fin_if_due(socket, &mut send),
+            Ok(false) => {
+                if let Some(service) = service::running() {
+                    service.await_space(index, socket);
+                }
+                return;
+            }
+            Err(Broken) => broken = true,
+        }
+    }
+    if broken {
+        break_stream(index, socket);
+    }
+    settle_on_tcp(index, socket);
+    wake_own(index, socket);
+}

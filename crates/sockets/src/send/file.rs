@@ -1,0 +1,111 @@
+//! sendfile(2): a file is read straight into the ring.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_os::sys;
+use shunt_stream::WriterOn;
+
+use super::{count_sent, wait, Request, Watch};
+use crate::attach::{break_stream, observe_writer, try_go_up};
+use crate::pool::{Mode, Socket};
+use crate::wait::blocking::{self};
+
+/// Reads up to `count` bytes of `input` straight into the ring, for sendfile. `None`: the stream
+/// is not on the ring, or the ring is full.
+pub fn send_from(
+    index: u32,
+    socket: &'static Socket,
+    input: i32,
+    offset: Option<i64>,
+    count: usize,
+) -> Option<Result<usize, i32>> {
+    let mut side = socket.send.lock();
+    if socket.mode() != Mode::Attached {
+        return None;
+    }
+    if !matches!(observe_writer(socket, &mut side), Ok(WriterOn::Ring)) {
+        let up = matches!(side.writer.on(), WriterOn::Tcp) && try_go_up(socket, &mut side);
+        if !up {
+            return None;
+        }
+    }
+    let producer = side.producer.as_mut()?;
+    let mut total = 0usize;
+    while total < count {
+        let Ok((base, free)) = producer.ring().writable() else {
+            drop(side);
+            break_stream(index, socket);
+            return None;
+        };
+        let length = free.min(count - total);
+        if length == 0 {
+            break;
+        }
+        let at = offset.map_or(-1, |offset| offset + total as i64);
+        // SAFETY: `length` bytes of the ring are free and this thread holds the send lock. The
+        // kernel writes them; what the peer scribbles meanwhile only hurts what it reads.
+        let result = unsafe {
+            if at >= 0 {
+                sys!(libc::SYS_pread64, input, base.as_ptr(), length, at)
+            } else {
+                sys!(libc::SYS_read, input, base.as_ptr(), length)
+            }
+        };
+        match result {
+            Ok(0) => {
+                if total == 0 {
+                    return Some(Ok(0));
+                }
+                break;
+            }
+            Ok(got) => {
+                producer.ring().stage(got);
+                total += got;
+                if got < length {
+                    break;
+                }
+            }
+            Err(error) if total == 0 => return Some(Err(error.0)),
+            Err(_) => break,
+        }
+    }
+    if total == 0 {
+        return None;
+    }
+    producer.publish();
+    count_sent(socket, total);
+    Some(Ok(total))
+}
+
+/// Waits for room in the ring; for sendfile.
+pub fn wait_for_room(
+    index: u32,
+    socket: &'static Socket,
+    fd: i32,
+    patience: &mut blocking::Patience,
+) -> Option<i32> {
+    let watch = Watch::new(socket, true);
+    {
+        let mut side = socket.send.lock();
+        if !matches!(observe_writer(socket, &mut side), Ok(WriterOn::Ring)) {
+            return None;
+        }
+        let free = side.producer.as_mut().map(|producer| producer.ring().free());
+        if matches!(free, Some(Ok(free)) if free > 0) {
+            return None;
+        }
+    }
+    wait(
+        index,
+        socket,
+        &watch,
+        Request {
+            fd,
+            generation: socket.generation.load(Relaxed),
+            vector: &[],
+            flags: 0,
+            already: 0,
+        },
+        patience,
+    )
+}

@@ -1,0 +1,114 @@
+//! A ring without room: what a send that may not wait is told, and when the ring is left for it.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_ring::WAIT_SET;
+use shunt_stats::Reason;
+use shunt_stream::WriterOn;
+
+use super::Watch;
+use crate::attach::{self, break_stream, go_down, observe_writer, resend};
+use crate::pool::{Mode, SendSide, Socket};
+use crate::service::{self};
+use crate::wait::blocking::{self};
+
+/// A reader that takes nothing for this long is given the kernel's larger buffer instead, so that
+/// a program that relies on it does not stand still.
+pub const FULL_NS_MAX: u64 = 20_000_000;
+
+/// A send that may not wait found no room: notes that, and asks to be told of room. False if there
+/// is some by now.
+#[cold]
+pub fn is_full(index: u32, socket: &'static Socket) -> bool {
+    socket.fulls.fetch_add(1, Relaxed);
+    let newly = {
+        let mut side = socket.send.lock();
+        match side.writer.on() {
+            _ if socket.mode() != Mode::Attached => return false,
+            WriterOn::Tcp => return false,
+            WriterOn::Resend { .. } => return true,
+            WriterOn::Ring => {}
+        }
+        let Some(direction) = blocking::direction(socket, true) else { return false };
+        let newly = !socket.full.swap(true, Relaxed);
+        if newly {
+            side.full_head = direction.head();
+        }
+        // In this order, so that room that comes after the look is told of.
+        direction.wake.want_space(WAIT_SET);
+        if has_room(socket, &mut side) {
+            return false;
+        }
+        newly
+    };
+    if let (true, Some(service)) = (newly, service::running()) {
+        service.watch_full(index, socket.generation.load(Relaxed));
+    }
+    true
+}
+
+/// Whether a ring that was [full](Socket::full) has room worth telling of. The lock is held.
+pub fn has_room(socket: &Socket, side: &mut SendSide) -> bool {
+    let room = side.producer.as_mut().is_none_or(|producer| producer.has_room().unwrap_or(true));
+    if room {
+        socket.full.store(false, Relaxed);
+    }
+    room
+}
+
+/// A while after [`is_full`], in the service thread. The reader has taken nothing since the last
+/// look: go on over TCP. True if it must be looked at again.
+pub fn still_full(index: u32, socket: &'static Socket) -> bool {
+    {
+        let mut side = socket.send.lock();
+        let on_ring = socket.mode() == Mode::Attached && side.writer.on() == WriterOn::Ring;
+        let Some(direction) = blocking::direction(socket, true) else { return false };
+        if !on_ring || !socket.full.load(Relaxed) || has_room(socket, &mut side) {
+            socket.full.store(false, Relaxed);
+            return false;
+        }
+        let head = direction.head();
+        if core::mem::replace(&mut side.full_head, head) != head {
+            return true;
+        }
+        socket.full.store(false, Relaxed);
+    }
+    spill_now(index, socket);
+    attach::wake_own(index, socket);
+    false
+}
+
+/// The reader took nothing for long: go on over TCP.
+#[cold]
+pub(super) fn spill(index: u32, socket: &'static Socket, watch: &Watch) {
+    if !watch.changed(socket) {
+        spill_now(index, socket);
+    }
+}
+
+/// A full ring is left for the kernel's buffer, which holds more. False if it was not a ring.
+#[cold]
+pub fn spill_now(index: u32, socket: &'static Socket) -> bool {
+    let broken = {
+        let mut side = socket.send.lock();
+        if socket.mode() != Mode::Attached || side.writer.on() != WriterOn::Ring {
+            return false;
+        }
+        let done = observe_writer(socket, &mut side)
+            .and_then(|_| go_down(socket, &mut side))
+            .and_then(|_| resend(socket, &mut side));
+        if let Some(entry) = socket.entry() {
+            entry.set_reason(Reason::RingFullForLong);
+        }
+        if matches!(done, Ok(false)) {
+            if let Some(service) = service::running() {
+                service.await_space(index, socket);
+            }
+        }
+        done.is_err()
+    };
+    if broken {
+        break_stream(index, socket);
+    }
+    true
+}

@@ -1,0 +1,355 @@
+//! Sending on an attached stream.
+
+use core::sync::atomic::Ordering::*;
+
+use libc::iovec;
+use shunt_carriers::{Failure, Sender, Sent};
+use shunt_os::{handles, set_errno, threads};
+use shunt_ring::FUTEX;
+use shunt_stats::{Carrier, Reason};
+use shunt_stream::WriterOn;
+
+use self::full::spill;
+use self::native::{goes_in_pieces, native, piece, rest};
+use crate::attach::{self, break_stream, go_down, observe_writer, resend, try_go_up, Broken};
+use crate::outcome::Outcome;
+use crate::pool::{Mode, SendSide, Socket};
+use crate::receive::{is_no_address, parts};
+use crate::service::{self, Request as Ask};
+use crate::wait::blocking::{self, Watch, Woken};
+
+mod file;
+mod full;
+mod native;
+
+pub use file::{send_from, wait_for_room};
+pub use full::{has_room, is_full, spill_now, still_full, FULL_NS_MAX};
+pub use native::in_pieces;
+
+/// What to send, and how.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub fd: i32,
+    /// Of the stream that the descriptor named when the call began.
+    pub generation: u32,
+    pub vector: &'a [iovec],
+    pub flags: i32,
+    /// Bytes of `vector` that are sent already.
+    pub already: usize,
+}
+
+enum Attempt {
+    /// The ring took this many bytes.
+    Took(usize),
+    /// The ring is full, or bytes must be sent again by TCP first.
+    Full,
+    /// The kernel's error for bytes that it got late.
+    Error(i32),
+    /// The program has shut this direction; the kernel is not told yet.
+    Shut,
+    /// The genuine call is to be made; `native_send` is counted.
+    Native,
+    Gone,
+    /// The descriptor was closed, and the place may be another stream's.
+    Closed,
+}
+
+/// After a ring was left because it stayed full: sends on TCP before it is taken again.
+const SENDS_BEFORE_UP: u32 = 4;
+
+/// Sends as `sendmsg` does on a connected TCP socket.
+pub fn send(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    if request.flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
+        let reason =
+            if request.flags & libc::MSG_OOB != 0 { Reason::UrgentData } else { Reason::ZeroCopy };
+        attach::leave(index, socket, reason);
+    }
+    let wanted = wanted(request.vector);
+    if wanted == 0 {
+        return Outcome::PassThrough;
+    }
+    if request.vector.iter().any(|part| part.iov_len > 0 && is_no_address(part.iov_base)) {
+        return Outcome::Failed(libc::EFAULT);
+    }
+    let mut waiting = false;
+    let outcome = send_waiting(index, socket, request, wanted, genuine, &mut waiting);
+    if waiting && socket.generation.load(Relaxed) == request.generation {
+        let mut side = socket.send.lock();
+        side.waiting = side.waiting.saturating_sub(1);
+    }
+    if socket.closing.load(Relaxed) {
+        crate::calls::descriptor::finish_closing(index);
+    }
+    outcome
+}
+
+#[inline]
+fn send_waiting(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    wanted: usize,
+    genuine: impl FnOnce() -> isize,
+    waiting: &mut bool,
+) -> Outcome {
+    let mut sent = request.already;
+    let mut genuine = Some(genuine);
+    let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO);
+    let mut looked = false;
+    loop {
+        let watch = looked.then(|| Watch::new(socket, true));
+        let attempt = {
+            let mut side = socket.send.lock();
+            if socket.generation.load(Relaxed) != request.generation {
+                Attempt::Closed
+            } else if socket.mode() != Mode::Attached {
+                Attempt::Gone
+            } else {
+                match attempt(socket, &mut side, request.vector, sent) {
+                    Ok(Attempt::Full) => {
+                        if !*waiting {
+                            *waiting = true;
+                            side.waiting += 1;
+                        }
+                        Attempt::Full
+                    }
+                    Ok(attempt) => attempt,
+                    Err(Broken) => {
+                        drop(side);
+                        break_stream(index, socket);
+                        Attempt::Gone
+                    }
+                }
+            }
+        };
+        match attempt {
+            Attempt::Took(count) => {
+                sent += count;
+                if sent == wanted {
+                    return Outcome::Handled(sent as isize);
+                }
+            }
+            Attempt::Native if goes_in_pieces(socket, request, wanted - sent) => {
+                match piece(index, socket, request, sent) {
+                    Ok(count) => sent += count,
+                    Err(outcome) => return outcome,
+                }
+                if sent == wanted {
+                    return Outcome::Handled(sent as isize);
+                }
+            }
+            Attempt::Native => return native(index, socket, request, sent, genuine.take()),
+            Attempt::Gone if sent > 0 => {
+                sent += rest(index, socket, request, sent);
+                return Outcome::Handled(sent as isize);
+            }
+            Attempt::Error(_) | Attempt::Closed if sent > 0 => {
+                return Outcome::Handled(sent as isize);
+            }
+            Attempt::Closed => return Outcome::Failed(libc::EBADF),
+            Attempt::Shut => {
+                if request.flags & libc::MSG_NOSIGNAL == 0 {
+                    shunt_os::signals::raise_sigpipe();
+                }
+                return Outcome::Failed(libc::EPIPE);
+            }
+            Attempt::Error(number) => return Outcome::Failed(number),
+            Attempt::Gone => return Outcome::PassThrough,
+            Attempt::Full => {
+                if may_not_wait(socket, request) {
+                    if !is_full(index, socket) {
+                        continue;
+                    }
+                    return if sent > 0 {
+                        Outcome::Handled(sent as isize)
+                    } else {
+                        Outcome::Failed(libc::EAGAIN)
+                    };
+                }
+                let Some(watch) = watch else {
+                    looked = true;
+                    continue;
+                };
+                if let Some(number) = wait(index, socket, &watch, request, &mut patience) {
+                    return if sent > 0 {
+                        Outcome::Handled(sent as isize)
+                    } else {
+                        Outcome::Failed(number)
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// Bytes in all parts.
+pub fn wanted(vector: &[iovec]) -> usize {
+    vector.iter().map(|part| part.iov_len).sum()
+}
+
+fn attempt(
+    socket: &Socket,
+    side: &mut SendSide,
+    vector: &[iovec],
+    already: usize,
+) -> Result<Attempt, Broken> {
+    if side.fin_pending {
+        return Ok(Attempt::Shut);
+    }
+    match observe_writer(socket, side)? {
+        WriterOn::Ring => {}
+        WriterOn::Resend { .. } => {
+            if !resend(socket, side)? {
+                return Ok(Attempt::Full);
+            }
+            if let Some(number) = side.failed.take() {
+                if number != libc::EPIPE {
+                    return Ok(Attempt::Error(number));
+                }
+            }
+            return attempt_native(socket, side);
+        }
+        WriterOn::Tcp => {
+            side.since_down = side.since_down.saturating_add(1);
+            if side.since_down < SENDS_BEFORE_UP && side.ring_only > 0 || !try_go_up(socket, side) {
+                return attempt_native(socket, side);
+            }
+        }
+    }
+    let Some(producer) = &mut side.producer else { return Err(Broken) };
+    // SAFETY: the program's own buffer.
+    match unsafe { producer.try_send(parts(vector, already)) } {
+        Ok(Sent::Took(total)) => {
+            count_sent(socket, total);
+            Ok(Attempt::Took(total))
+        }
+        // A reader that left since we observed is found by the next attempt.
+        Ok(Sent::Full) | Err(Failure::Left) => Ok(Attempt::Full),
+        Err(_) => Err(Broken),
+    }
+}
+
+#[inline]
+fn count_sent(socket: &Socket, total: usize) {
+    if let Some(entry) = socket.entry() {
+        entry.sent(Carrier::Shm, total as u64);
+    }
+}
+
+fn attempt_native(socket: &Socket, _side: &SendSide) -> Result<Attempt, Broken> {
+    // Counted under the lock: nobody goes up while a native send is in flight.
+    threads::add(&socket.native_send, 1);
+    Ok(Attempt::Native)
+}
+
+/// shutdown of an attached stream: the FIN follows the last byte, whichever carrier has it.
+pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
+    let mut later = false;
+    let mut broken = false;
+    if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
+        let mut side = socket.send.lock();
+        if socket.mode() != Mode::Attached {
+            return Outcome::PassThrough;
+        }
+        if side.fin_pending {
+            return Outcome::Handled(0);
+        }
+        side.shut = true;
+        let held = how == libc::SHUT_WR
+            && observe_writer(socket, &mut side)
+                .and_then(|_| attach::hold_fin(socket, &mut side))
+                .unwrap_or(false);
+        if held {
+            return Outcome::Handled(0);
+        }
+        let down = observe_writer(socket, &mut side)
+            .and_then(|_| go_down(socket, &mut side))
+            .and_then(|_| resend(socket, &mut side));
+        match down {
+            Ok(sent) => later = !sent,
+            Err(Broken) => broken = true,
+        }
+        if later {
+            side.fin_pending = true;
+        }
+    }
+    if broken {
+        break_stream(index, socket);
+    }
+    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+        blocking_wake(index, socket);
+    }
+    if !later {
+        return Outcome::PassThrough;
+    }
+    if how == libc::SHUT_RDWR {
+        // SAFETY: no pointers.
+        unsafe { shunt_os::real::shutdown(socket.fd.load(Relaxed), libc::SHUT_RD) };
+    }
+    if let Some(service) = service::running() {
+        service.ask(Ask::Flush { index, generation: socket.generation.load(Relaxed) });
+    }
+    Outcome::Handled(0)
+}
+
+fn blocking_wake(index: u32, socket: &'static Socket) {
+    let errno = shunt_os::errno();
+    attach::wake_own(index, socket);
+    set_errno(errno);
+}
+
+/// Waits until another attempt is worth it; `Some` ends the call with this error.
+fn wait(
+    index: u32,
+    socket: &'static Socket,
+    watch: &Watch,
+    request: Request<'_>,
+    patience: &mut blocking::Patience,
+) -> Option<i32> {
+    if may_not_wait(socket, request) {
+        return Some(libc::EAGAIN);
+    }
+    let direction = watch.direction?;
+    if patience.spin(&socket.send_policy, || watch.changed(socket)) {
+        return None;
+    }
+    let fd = socket.fd.load(Relaxed);
+    if handles::is_nonblocking(fd) {
+        return Some(libc::EAGAIN);
+    }
+    let word = direction.wake.want_space(FUTEX);
+    if watch.changed(socket) {
+        return None;
+    }
+    let limit = handles::option_timeout(fd, libc::SO_SNDTIMEO);
+    let bounded = limit.map_or(FULL_NS_MAX, |limit| limit.min(FULL_NS_MAX));
+    let bounded = patience.elapsed() + bounded;
+    let word_at = &direction.wake.space_wanted;
+    match patience.sleep_at_most(word_at, word, &socket.send_policy, Some(bounded)) {
+        Woken::Look => None,
+        Woken::Interrupted => interrupted(watch, socket, limit.is_some()),
+        Woken::TimedOut if limit.is_some_and(|limit| patience.elapsed() >= limit) => {
+            Some(libc::EAGAIN)
+        }
+        Woken::TimedOut => {
+            spill(index, socket, watch);
+            None
+        }
+    }
+}
+
+/// A bounded futex wait is not restarted by the kernel as its own send would be, unless
+/// SO_SNDTIMEO is set.
+fn interrupted(watch: &Watch, socket: &Socket, has_limit: bool) -> Option<i32> {
+    let ends = has_limit || shunt_os::signals::some_handler_interrupts();
+    (ends && !watch.changed(socket)).then_some(libc::EINTR)
+}
+
+fn may_not_wait(socket: &Socket, request: Request<'_>) -> bool {
+    request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
+}

@@ -1,0 +1,143 @@
+//! Sends that go to the kernel: whole, in pieces, or behind what a ring took.
+
+use core::sync::atomic::Ordering::*;
+
+use libc::iovec;
+use shunt_carriers::parts::up_to;
+use shunt_os::{handles, set_errno, threads};
+
+use super::{may_not_wait, send, wanted, Request};
+use crate::outcome::Outcome;
+use crate::pool::{stage, Mode, Socket};
+use crate::receive::parts;
+use crate::search::{self, Way};
+
+/// While a stream is on TCP, a send of more than this that may wait goes there piece by piece: the
+/// ring may be there before all is sent.
+pub(super) const PIECE: usize = 256 * 1024;
+
+/// The rest by a genuine call.
+pub(super) fn native(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    sent: usize,
+    genuine: Option<impl FnOnce() -> isize>,
+) -> Outcome {
+    if let (0, Some(genuine)) = (sent, genuine) {
+        let result = genuine();
+        let errno = shunt_os::errno();
+        threads::take(&socket.native_send);
+        if result < wanted(request.vector) as isize {
+            socket.fulls.fetch_add(1, Relaxed);
+        }
+        search::note(index, socket, Way::Out, result);
+        set_errno(errno);
+        return Outcome::Genuine(result);
+    }
+    // Part of it is in the ring already.
+    let total = sent + rest(index, socket, request, sent);
+    threads::take(&socket.native_send);
+    Outcome::Handled(total as isize)
+}
+
+/// What is left behind the first `sent` bytes; returns how much of it the kernel took.
+pub(super) fn rest(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    sent: usize,
+) -> usize {
+    let wanted = wanted(request.vector);
+    let mut total = sent;
+    while total < wanted {
+        let (asked, result) = send_some(request, total, usize::MAX);
+        search::note(index, socket, Way::Out, result);
+        total += result.max(0) as usize;
+        if result < asked as isize {
+            socket.fulls.fetch_add(1, Relaxed);
+            break;
+        }
+    }
+    total - sent
+}
+
+/// Gives the kernel at most `limit` of the bytes behind the first `sent`; returns how many, and its
+/// answer.
+pub(super) fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) {
+    const PARTS: usize = 64;
+    let mut vector = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PARTS];
+    let (mut count, mut asked) = (0, 0);
+    for part in up_to(parts(request.vector, sent), limit as u64).take(PARTS) {
+        vector[count] = iovec { iov_base: part.base.cast(), iov_len: part.len };
+        count += 1;
+        asked += part.len;
+    }
+    // SAFETY: zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = vector.as_mut_ptr();
+    message.msg_iovlen = count;
+    // The kernel raises no signal for a call that has sent something.
+    let quiet = if sent > 0 { libc::MSG_NOSIGNAL } else { 0 };
+    // SAFETY: the program's own buffers.
+    let result = unsafe { shunt_os::real::sendmsg(request.fd, &message, request.flags | quiet) };
+    (asked, result)
+}
+
+/// Whether `left` bytes are so many that they are not given to the kernel in one call.
+pub(super) fn goes_in_pieces(socket: &Socket, request: Request<'_>, left: usize) -> bool {
+    left > PIECE
+        && !may_not_wait(socket, request)
+        && request.flags & !libc::MSG_NOSIGNAL == 0
+        && handles::option_timeout(request.fd, libc::SO_SNDTIMEO).is_none()
+}
+
+/// Sends the next piece natively; `Err` ends the call. `native_send` is counted, and is not
+/// afterwards.
+pub(super) fn piece(
+    index: u32,
+    socket: &'static Socket,
+    request: Request<'_>,
+    sent: usize,
+) -> Result<usize, Outcome> {
+    let (asked, result) = send_some(request, sent, PIECE);
+    let errno = shunt_os::errno();
+    threads::take(&socket.native_send);
+    search::note(index, socket, Way::Out, result);
+    if result == asked as isize {
+        return Ok(asked);
+    }
+    socket.fulls.fetch_add(1, Relaxed);
+    Err(match result {
+        error if error < 0 && sent == 0 => Outcome::Failed(errno),
+        _ => Outcome::Handled(sent as isize + result.max(0)),
+    })
+}
+
+/// A large send on a stream that is not attached yet. `None`: it is not so large.
+pub fn in_pieces(
+    index: u32,
+    socket: &'static Socket,
+    mut request: Request<'_>,
+    genuine: impl FnOnce() -> isize,
+) -> Option<Outcome> {
+    let wanted = wanted(request.vector);
+    if wanted <= PIECE
+        || socket.stage.load(Relaxed) == stage::SETTLED
+        || !goes_in_pieces(socket, request, wanted)
+    {
+        return None;
+    }
+    while request.already < wanted {
+        threads::add(&socket.native_send, 1);
+        if socket.mode() != Mode::Plain {
+            threads::take(&socket.native_send);
+            return Some(send(index, socket, request, genuine));
+        }
+        match piece(index, socket, request, request.already) {
+            Ok(count) => request.already += count,
+            Err(outcome) => return Some(outcome),
+        }
+    }
+    Some(Outcome::Handled(wanted as isize))
+}
