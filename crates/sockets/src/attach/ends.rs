@@ -16,7 +16,7 @@ use super::leave::await_answer;
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, Socket};
-use crate::service::{self};
+use crate::service;
 use crate::wait;
 
 /// The peer broke the rules, or bytes are lost beyond repair: the stream ends in a reset.

@@ -90,17 +90,27 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
 /// Tells the writer that it may go up, once no thread sleeps natively for the stream and its
 /// epoll registrations are ours.
 pub fn try_agree(index: u32, socket: &'static Socket) {
-    if socket.unmanaged.load(Acquire) {
-        match wait::epoll::manage_all(index, socket) {
-            Managed::All => socket.unmanaged.store(false, Release),
-            Managed::Later => return,
-            Managed::Never => return leave(index, socket, Reason::NestedEpoll),
-        }
+    match managed(index, socket) {
+        Managed::All => {}
+        Managed::Later => return,
+        Managed::Never => return leave(index, socket, Reason::NestedEpoll),
     }
     let mut recv = socket.recv.lock();
     if socket.mode() == Mode::Attached {
         let _ = agree_locked(socket, &mut recv);
     }
+}
+
+/// Whether the stream's epoll registrations are ours; takes them over if they can be.
+fn managed(index: u32, socket: &'static Socket) -> Managed {
+    if !socket.unmanaged.load(Acquire) {
+        return Managed::All;
+    }
+    let managed = wait::epoll::manage_all(index, socket);
+    if managed == Managed::All {
+        socket.unmanaged.store(false, Release);
+    }
+    managed
 }
 
 /// As [`try_agree`], for who holds the lock. False: still native.

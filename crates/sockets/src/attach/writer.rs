@@ -11,9 +11,10 @@ use shunt_stream::{End, WriterOn};
 use super::ends::break_stream;
 use super::fin::fin_if_due;
 use super::leave::settle_on_tcp;
-use super::{observe_writer, wake_own, Broken};
+use super::{managed, observe_writer, wake_own, Broken};
 use crate::pool::{Mode, SendSide, Socket};
-use crate::service::{self};
+use crate::service;
+use crate::wait::epoll::Managed;
 
 /// Accounts for the end of a ring segment of the outgoing direction.
 pub(super) fn left_ring(send: &mut SendSide, tail: u64) {
@@ -46,7 +47,7 @@ pub(super) fn note_tx_on_tcp(socket: &Socket) {
 }
 
 /// TCP to ring, if the reader has agreed and no thread is inside a native send.
-pub fn try_go_up(socket: &Socket, send: &mut SendSide) -> bool {
+pub fn try_go_up(index: u32, socket: &'static Socket, send: &mut SendSide) -> bool {
     let Some(link) = socket.link() else { return false };
     let slot = socket.slot.load(Relaxed);
     let words = outgoing(link, slot);
@@ -55,7 +56,8 @@ pub fn try_go_up(socket: &Socket, send: &mut SendSide) -> bool {
         && !socket.pinned.load(Relaxed)
         && link.is_alive()
         && socket.native_send.load(SeqCst) == 0;
-    if !may {
+    // Room in the ring can be told by registrations of ours alone.
+    if !may || managed(index, socket) != Managed::All {
         return false;
     }
     let fd = socket.fd.load(Relaxed);

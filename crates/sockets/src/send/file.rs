@@ -24,7 +24,7 @@ pub fn send_from(
         return None;
     }
     if !matches!(observe_writer(socket, &mut side), Ok(WriterOn::Ring)) {
-        let up = matches!(side.writer.on(), WriterOn::Tcp) && try_go_up(socket, &mut side);
+        let up = matches!(side.writer.on(), WriterOn::Tcp) && try_go_up(index, socket, &mut side);
         if !up {
             return None;
         }

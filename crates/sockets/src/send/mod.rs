@@ -110,7 +110,7 @@ fn send_waiting(
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
-                match attempt(socket, &mut side, request.vector, sent) {
+                match attempt(index, socket, &mut side, request.vector, sent) {
                     Ok(Attempt::Full) => {
                         if !*waiting {
                             *waiting = true;
@@ -193,7 +193,8 @@ pub fn wanted(vector: &[iovec]) -> usize {
 }
 
 fn attempt(
-    socket: &Socket,
+    index: u32,
+    socket: &'static Socket,
     side: &mut SendSide,
     vector: &[iovec],
     already: usize,
@@ -216,7 +217,9 @@ fn attempt(
         }
         WriterOn::Tcp => {
             side.since_down = side.since_down.saturating_add(1);
-            if side.since_down < SENDS_BEFORE_UP && side.ring_only > 0 || !try_go_up(socket, side) {
+            if side.since_down < SENDS_BEFORE_UP && side.ring_only > 0
+                || !try_go_up(index, socket, side)
+            {
                 return attempt_native(socket, side);
             }
         }

@@ -7,9 +7,9 @@ use shunt_os::{handles, real};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_stats::Reason;
 
-use super::members::{leave_nested, manage, remove, Managed};
+use super::members::{leave_nested, manage, release_all, remove, Managed};
 use super::registration::Registration;
-use super::{set_at, Set};
+use super::{set_at, tag, Set, TAGGED};
 use crate::outcome::Outcome;
 use crate::pool::{self, Membership, Mode};
 use crate::table::{self, Entry};
@@ -89,6 +89,13 @@ fn add(
             return outcome;
         }
     }
+    let socket = pool::get(index);
+    let exclusive = asked.events & bits::EXCLUSIVE != 0;
+    if socket.mode() == Mode::Attached && !exclusive {
+        if let Some(outcome) = add_attached(set_index, index, fd, &asked) {
+            return outcome;
+        }
+    }
     // SAFETY: the program's own arguments.
     let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_ADD, fd, event) };
     if result != 0 {
@@ -98,8 +105,6 @@ fn add(
     if watched {
         set.watched.store(true, Relaxed);
     }
-    let socket = pool::get(index);
-    let exclusive = asked.events & bits::EXCLUSIVE != 0;
     let unserved = {
         let mut inner = set.inner.lock();
         inner.registrations.insert(
@@ -119,10 +124,46 @@ fn add(
     if unserved {
         let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
         attach::leave(index, socket, reason);
-    } else if socket.mode() == Mode::Attached && manage(set, socket, fd) == Managed::Never {
-        attach::leave(index, socket, Reason::NestedEpoll);
+    } else if socket.mode() == Mode::Attached {
+        // Attached while it was added, and perhaps on the ring already.
+        if manage(set, socket, fd, true) == Managed::Never {
+            attach::leave(index, socket, Reason::NestedEpoll);
+        }
     }
     Outcome::Genuine(0)
+}
+
+/// ADD of a stream that is attached: ours from the start. `None`: the set is the kernel's.
+fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
+    let (set, socket) = (set_at(set_index), pool::get(index));
+    let link = socket.link()?;
+    {
+        let mut inner = set.inner.lock();
+        if inner.clash || inner.nested {
+            return None;
+        }
+        set.touched.store(true, SeqCst);
+        let set_fd = set.fd.load(Relaxed);
+        let add = libc::EPOLL_CTL_ADD;
+        if let Err(error) = handles::epoll_ctl(set_fd, add, fd, TAGGED, tag(fd as u32)) {
+            return Some(Outcome::Failed(error.0));
+        }
+        let interest = Interest::new(asked.events, asked.u64);
+        let generation = socket.generation.load(Relaxed);
+        let registration =
+            Registration { managed: true, ..Registration::new(index, generation, interest) };
+        inner.registrations.insert(fd, registration);
+        set.managed.fetch_add(1, SeqCst);
+        inner.join_link(set_fd, link);
+        inner.queue(fd);
+        set.kick(&inner);
+    }
+    socket.memberships.lock().push(Membership { set: set_index, fd });
+    if socket.mode() != Mode::Attached {
+        // It left the ring meanwhile, and did not know of this registration.
+        release_all(index, socket);
+    }
+    Some(Outcome::Handled(0))
 }
 
 fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {

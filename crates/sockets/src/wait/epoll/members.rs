@@ -16,15 +16,16 @@ use crate::wait::state::State;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Managed {
     All,
-    /// An edge may have been reported by the kernel for bytes that are still unread; once they are
-    /// read, it can be told from the next.
+    /// An edge may be reported by the kernel just now, or was, for bytes that are still unread; once
+    /// they are read, it can be told from the next.
     Later,
     /// The kernel's registration cannot be reached (its descriptor was closed, a copy lives).
     Never,
 }
 
-/// Takes a registration over from the kernel, now that the stream is attached.
-pub fn manage(set: &Set, socket: &'static Socket, fd: i32) -> Managed {
+/// Takes a registration over from the kernel, now that the stream is attached. `at_once`: an event
+/// that is told twice is the lesser evil.
+pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Managed {
     let mut inner = set.inner.lock();
     let set_fd = set.fd.load(Relaxed);
     let Some(link) = socket.link() else { return Managed::All };
@@ -38,7 +39,12 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32) -> Managed {
     }
     set.touched.store(true, SeqCst);
     let socket_fd = socket.fd.load(Relaxed);
-    if registration.interest.is_edge() && !registration.fresh {
+    let watched = registration.interest.events & (bits::ET | bits::ONESHOT) != 0;
+    if watched && registration.fresh && !at_once {
+        // The kernel may be telling the program of it at this moment: it would be told twice.
+        return Managed::Later;
+    }
+    if registration.interest.is_edge() && !at_once {
         // The order matters: what has arrived by the first look has been read by the second, so
         // the program has been told of it; what comes later will be an edge.
         let arrived = tcp::bytes_received(socket_fd).unwrap_or(0);
@@ -67,7 +73,7 @@ pub fn manage_all(_index: u32, socket: &'static Socket) -> Managed {
     let members = socket.memberships.lock().clone();
     let mut worst = Managed::All;
     for member in members {
-        match manage(set_at(member.set), socket, member.fd) {
+        match manage(set_at(member.set), socket, member.fd, false) {
             Managed::All => {}
             Managed::Never => return Managed::Never,
             Managed::Later => worst = Managed::Later,
