@@ -13,8 +13,8 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 
 use shunt_carriers::shm;
 use shunt_link::Link;
-use shunt_os::mapping;
 use shunt_os::peer::Tuple;
+use shunt_os::{mapping, threads};
 use shunt_stats::StreamEntry;
 use shunt_stream::{Reader, Writer};
 
@@ -60,7 +60,7 @@ pub struct RecvSide {
     /// The writer was shut down: the end of the stream follows the ring's last byte.
     pub peer_shut: bool,
     /// Calls that found nothing and have not ended yet: a close lets them finish.
-    pub waiting: u32,
+    pub waiting: Waiting,
     /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
     pub ring_only: u64,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
@@ -71,7 +71,7 @@ pub struct RecvSide {
 pub struct SendSide {
     pub writer: Writer,
     /// As in [`RecvSide`].
-    pub waiting: u32,
+    pub waiting: Waiting,
     pub producer: Option<shm::Sender>,
     /// Bytes that earlier segments of this direction carried on the ring alone.
     pub ring_only: u64,
@@ -87,6 +87,40 @@ pub struct SendSide {
     pub fin_pending: bool,
     /// While [`full`](Socket::full): the reader's cursor as it was seen last.
     pub full_head: u64,
+}
+
+/// The calls on one half that wait.
+#[derive(Clone, Copy)]
+pub struct Waiting {
+    count: u32,
+    /// The thread that came last.
+    last: usize,
+}
+
+impl Waiting {
+    pub const NONE: Waiting = Waiting { count: 0, last: 0 };
+
+    /// A call of this thread begins to wait. One that it left by `siglongjmp` is over.
+    pub fn begin(&mut self) {
+        let me = threads::name();
+        if self.count == 0 || self.last != me {
+            self.count += 1;
+        }
+        self.last = me;
+    }
+
+    pub fn end(&mut self) {
+        self.count = self.count.saturating_sub(1);
+    }
+
+    /// Calls of other threads.
+    pub fn others(&self) -> u32 {
+        self.count - u32::from(self.count > 0 && self.last == threads::name())
+    }
+
+    pub fn all(&self) -> u32 {
+        self.count
+    }
 }
 
 /// A registration in an epoll set: which set, and which of its registrations.
@@ -278,7 +312,7 @@ impl RecvSide {
             offset_known: false,
             fin_held: false,
             peer_shut: false,
-            waiting: 0,
+            waiting: Waiting::NONE,
             ring_only: 0,
             reset_pending: false,
         }
@@ -294,7 +328,7 @@ impl SendSide {
     const fn new() -> SendSide {
         SendSide {
             writer: Writer::new(),
-            waiting: 0,
+            waiting: Waiting::NONE,
             producer: None,
             ring_only: 0,
             up_at: 0,
@@ -416,5 +450,25 @@ impl Socket {
     /// Forgets counters that are the parent's (in a forked child).
     pub fn forget_entry(&self) {
         self.entry.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_jumped_out_of_holds_no_close_up() {
+        let mut waiting = Waiting::NONE;
+        waiting.begin();
+        // Its siglongjmp: no end. The same thread closes, or waits again.
+        assert_eq!(waiting.others(), 0);
+        waiting.begin();
+        waiting.end();
+        assert_eq!(waiting.all(), 0);
+        waiting.begin();
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(waiting.others(), 1));
+        });
     }
 }

@@ -3,7 +3,7 @@
 use core::mem::{size_of, zeroed};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
-use crate::{sys, Errno, Result};
+use crate::{sys, threads, Errno, Result};
 
 /// Our descriptors start here unless the program's limit is lower. Higher would make the kernel
 /// grow the descriptor table of every process for nothing.
@@ -12,7 +12,7 @@ const HIGH_FD: u64 = 3600;
 /// The kernel gives new descriptors the lowest free number. Until one of ours is moved, the program
 /// must not see that number taken, nor close it by mistake; so whoever of ours makes a descriptor
 /// holds this for a few microseconds, and the program's calls that take a number stand aside.
-/// Who holds it, as [`own_name`] says, or 0.
+/// Who holds it, as [`threads::name`] says, or 0.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 /// Calls of the program's that are taking a number now.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
@@ -32,7 +32,7 @@ pub struct Numbers {
 impl Numbers {
     /// Waits for its turn. Bounded, and then without.
     pub fn hold() -> Numbers {
-        let me = own_name();
+        let me = threads::name();
         let free = || {
             // SYNC numbers -> Numbers::drop: the holder's descriptor has left the low numbers.
             match HOLDER.compare_exchange(0, me, SeqCst, Relaxed) {
@@ -63,7 +63,7 @@ pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
     // SYNC numbers -> Numbers::hold: either sees the other.
     INSIDE.fetch_add(1, SeqCst);
     let holder = HOLDER.load(SeqCst);
-    if holder != 0 && holder != own_name() {
+    if holder != 0 && holder != threads::name() {
         stand_aside();
     }
     let result = call();
@@ -88,7 +88,7 @@ fn stand_aside() {
 #[inline]
 pub fn await_numbers() {
     if HOLDER.load(SeqCst) != 0 {
-        let me = own_name();
+        let me = threads::name();
         wait_for(TURNS_MAX, || {
             let holder = HOLDER.load(SeqCst);
             (holder == 0 || holder == me).then_some(())
@@ -109,12 +109,6 @@ fn wait_for<T>(turns: u32, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
         }
     }
     None
-}
-
-/// Names this thread at no cost: a signal handler must not wait for the thread it interrupted.
-fn own_name() -> usize {
-    // SAFETY: always valid, and one per thread.
-    unsafe { libc::__errno_location() as usize }
 }
 
 /// In a forked child, whose parent's threads do not exist.

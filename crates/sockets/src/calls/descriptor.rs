@@ -87,7 +87,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         // thread that comes out finds `closing`.
         let recv = socket.recv.lock();
         let send = socket.send.lock();
-        if recv.waiting + send.waiting > 0 {
+        if recv.waiting.others() + send.waiting.others() > 0 {
             if let Ok(kept) = handles::duplicate(fd) {
                 socket.fd.store(kept, SeqCst);
                 socket.closing.store(true, SeqCst);
@@ -104,7 +104,7 @@ pub fn finish_closing(index: u32) {
     {
         let recv = socket.recv.lock();
         let send = socket.send.lock();
-        if recv.waiting + send.waiting > 0 || !socket.closing.swap(false, SeqCst) {
+        if recv.waiting.all() + send.waiting.all() > 0 || !socket.closing.swap(false, SeqCst) {
             return;
         }
     }

@@ -417,7 +417,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
         return native_file(socket, out, input, offset, count);
     }
     let mut total = 0usize;
-    let mut patience = Patience::new(libc::SO_SNDTIMEO);
+    let mut patience = Patience::new(libc::SO_SNDTIMEO, None);
     let failed = loop {
         let at = start.map(|start| start + total as i64);
         match send::send_from(index, socket, input, at, count - total) {

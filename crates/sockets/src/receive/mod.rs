@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
-use shunt_os::{handles, set_errno, threads};
+use shunt_os::{handles, park, set_errno, threads};
 use shunt_ring::FUTEX;
 use shunt_stream::{End, ReaderOn};
 
@@ -60,11 +60,12 @@ pub fn receive(
     request: Request<'_>,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
+    park::test_cancel();
     let mut waiting = false;
     let outcome = receive_waiting(index, socket, request, genuine, &mut waiting);
     if waiting && socket.generation.load(Relaxed) == request.generation {
         let mut recv = socket.recv.lock();
-        recv.waiting = recv.waiting.saturating_sub(1);
+        recv.waiting.end();
     }
     if socket.closing.load(Relaxed) {
         crate::calls::descriptor::finish_closing(index);
@@ -93,7 +94,7 @@ fn receive_waiting(
     }
     let wants_all = request.flags & libc::MSG_WAITALL != 0 && request.flags & PEEK == 0;
     let mut got = 0usize;
-    let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO);
+    let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO, Some(index));
     let mut looked = false;
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
@@ -110,11 +111,11 @@ fn receive_waiting(
                 if matches!(tried, Ok(Attempt::Empty)) {
                     if !*waiting && !may_not_wait(socket, request) {
                         *waiting = true;
-                        recv.waiting += 1;
+                        recv.waiting.begin();
                     }
                 } else if *waiting {
                     *waiting = false;
-                    recv.waiting -= 1;
+                    recv.waiting.end();
                 }
                 match tried {
                     Ok(Attempt::Empty) if socket.shut_reading.load(Relaxed) => Attempt::Got(0),

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_carriers::{Failure, Sender, Sent};
-use shunt_os::{handles, set_errno, threads};
+use shunt_os::{handles, park, set_errno, threads};
 use shunt_ring::FUTEX;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::WriterOn;
@@ -76,11 +76,12 @@ pub fn send(
     if request.vector.iter().any(|part| part.iov_len > 0 && is_no_address(part.iov_base)) {
         return Outcome::Failed(libc::EFAULT);
     }
+    park::test_cancel();
     let mut waiting = false;
     let outcome = send_waiting(index, socket, request, wanted, genuine, &mut waiting);
     if waiting && socket.generation.load(Relaxed) == request.generation {
         let mut side = socket.send.lock();
-        side.waiting = side.waiting.saturating_sub(1);
+        side.waiting.end();
     }
     if socket.closing.load(Relaxed) {
         crate::calls::descriptor::finish_closing(index);
@@ -99,7 +100,7 @@ fn send_waiting(
 ) -> Outcome {
     let mut sent = request.already;
     let mut genuine = Some(genuine);
-    let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO);
+    let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO, Some(index));
     let mut looked = false;
     loop {
         let watch = looked.then(|| Watch::new(socket, true));
@@ -114,7 +115,7 @@ fn send_waiting(
                     Ok(Attempt::Full) => {
                         if !*waiting {
                             *waiting = true;
-                            side.waiting += 1;
+                            side.waiting.begin();
                         }
                         Attempt::Full
                     }

@@ -3,6 +3,7 @@
 //! The futex restarts under SA_RESTART and ends with EINTR exactly where the kernel's own wait
 //! would. What stirs on the kernel connection is brought to the sleeper by the service thread.
 
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use shunt_os::{clock, handles, park, raw, tcp};
@@ -10,7 +11,7 @@ use shunt_readiness::policy::Policy;
 use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
 
-use crate::pool::{Mode, Socket};
+use crate::pool::{self, Mode, Socket};
 
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +24,8 @@ pub enum Woken {
 /// What one call knows of its own waiting: when it began, and how long it may take.
 pub struct Patience {
     option: i32,
+    /// The socket in whose `waiting` the call is counted.
+    counted_in: Option<u32>,
     began: u64,
     spun: bool,
     limit: Option<Option<u64>>,
@@ -34,9 +37,10 @@ const LOOKS: u32 = 256;
 const LOOKS_EAGER: u32 = 224;
 
 impl Patience {
-    /// `option`: SO_RCVTIMEO or SO_SNDTIMEO, asked for only if the call sleeps.
-    pub fn new(option: i32) -> Patience {
-        Patience { option, began: 0, spun: false, limit: None }
+    /// `option`: SO_RCVTIMEO or SO_SNDTIMEO, asked for only if the call sleeps. `counted_in`: the
+    /// socket that counts the call as waiting while it sleeps.
+    pub fn new(option: i32, counted_in: Option<u32>) -> Patience {
+        Patience { option, counted_in, began: 0, spun: false, limit: None }
     }
 
     /// Spins once a call, if that pays. True when something changed.
@@ -86,13 +90,42 @@ impl Patience {
         if left == Some(0) {
             return Woken::TimedOut;
         }
-        let slept = park::wait(word, value, left);
+        // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop.
+        let slept = unsafe { park::wait_cancellable(word, value, left, cancelled, self.name()) };
         policy.observe(clock::now_ns() - self.began, true);
         match slept {
             Err(error) if error.0 == libc::ETIMEDOUT => Woken::TimedOut,
             Err(error) if error.0 == libc::EINTR => Woken::Interrupted,
             _ => Woken::Look,
         }
+    }
+}
+
+impl Patience {
+    /// What [`cancelled`] must know.
+    fn name(&self) -> *mut c_void {
+        let outgoing = usize::from(self.option == libc::SO_SNDTIMEO);
+        self.counted_in.map_or(NOT_COUNTED, |index| (index as usize) << 1 | outgoing) as *mut c_void
+    }
+}
+
+const NOT_COUNTED: usize = usize::MAX;
+
+/// The thread was cancelled in its sleep: a close may be waiting for it.
+unsafe extern "C" fn cancelled(name: *mut c_void) {
+    let name = name as usize;
+    if name == NOT_COUNTED {
+        return;
+    }
+    let (index, outgoing) = ((name >> 1) as u32, name & 1 == 1);
+    let socket = pool::get(index);
+    if outgoing {
+        socket.send.lock().waiting.end();
+    } else {
+        socket.recv.lock().waiting.end();
+    }
+    if socket.closing.load(Relaxed) {
+        crate::calls::descriptor::finish_closing(index);
     }
 }
 

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::{nfds_t, pollfd, sigset_t, timespec};
 use shunt_link::Link;
-use shunt_os::{clock, handles, real, set_errno, threads};
+use shunt_os::{clock, handles, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 
@@ -165,6 +165,7 @@ fn links_of(list: &[pollfd]) -> Vec<&'static Link> {
 }
 
 fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Outcome {
+    park::test_cancel();
     let began = clock::now_ns();
     let mut spun = false;
     let mut box_: Option<BellBox> = None;

@@ -187,7 +187,13 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     let asked = READABLE | WRITABLE | bits::PRI | bits::RDHUP;
     // Taken back before the question, so that what stirs during it is not forgotten.
     socket.companion_stirred.store(false, SeqCst);
-    let said = u32::from(handles::poll_now(socket.fd.load(Relaxed), asked as i16) as u16);
+    let ask = || u32::from(handles::poll_now(socket.fd.load(Relaxed), asked as i16) as u16);
+    let mut said = ask();
+    if said & (bits::ERR | bits::HUP) == bits::ERR {
+        // A reset sets the error first and the state after it; a poll that sleeps sees both.
+        shunt_os::raw::sched_yield();
+        said = ask();
+    }
     let mut mask = said & (bits::ERR | bits::HUP | bits::PRI | bits::RDHUP);
     if halves.tcp_open || said & ENDS != 0 || halves.shut {
         mask |= said & READABLE;

@@ -180,3 +180,96 @@ pub fn system(command: &str) -> Got {
     let command = CString::new(command).expect("commands hold no zero byte");
     call!(libc::system(command.as_ptr()))
 }
+
+// Cancellation unwinds through these, and through the frames that call them.
+extern "C-unwind" {
+    fn recv(fd: Fd, into: *mut libc::c_void, len: usize, flags: i32) -> isize;
+    fn send(fd: Fd, from: *const libc::c_void, len: usize, flags: i32) -> isize;
+}
+
+type Body = extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void;
+
+extern "C" {
+    fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        body: Body,
+        argument: *mut libc::c_void,
+    ) -> i32;
+    fn pthread_cancel(thread: libc::pthread_t) -> i32;
+}
+
+static THREAD_ID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
+
+fn begin() {
+    THREAD_ID.store(thread_id(), std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Reads for ever.
+pub extern "C-unwind" fn reader(fd: *mut libc::c_void) -> *mut libc::c_void {
+    begin();
+    let mut room = [0u8; 64];
+    loop {
+        // SAFETY: writable room, and nothing to drop.
+        unsafe { recv(fd as usize as Fd, room.as_mut_ptr().cast(), room.len(), 0) };
+    }
+}
+
+static ZEROS: [u8; 100_000] = [0; 100_000];
+
+/// Writes for ever.
+pub extern "C-unwind" fn writer(fd: *mut libc::c_void) -> *mut libc::c_void {
+    begin();
+    loop {
+        // SAFETY: readable bytes, and nothing to drop.
+        unsafe { send(fd as usize as Fd, ZEROS.as_ptr().cast(), ZEROS.len(), libc::MSG_NOSIGNAL) };
+    }
+}
+
+/// Sends back what it reads.
+pub extern "C-unwind" fn echo(fd: *mut libc::c_void) -> *mut libc::c_void {
+    begin();
+    let mut room = [0u8; 8];
+    loop {
+        // SAFETY: room for eight bytes, and nothing to drop.
+        unsafe {
+            let got = recv(fd as usize as Fd, room.as_mut_ptr().cast(), 8, libc::MSG_WAITALL);
+            send(fd as usize as Fd, room.as_ptr().cast(), got.max(0) as usize, libc::MSG_NOSIGNAL);
+        }
+    }
+}
+
+/// A thread that pthread_cancel(3) may end at any call; one at a time.
+pub struct Cancellable(libc::pthread_t);
+
+impl Cancellable {
+    pub fn start(fd: Fd, body: Body) -> Cancellable {
+        THREAD_ID.store(0, std::sync::atomic::Ordering::SeqCst);
+        let mut thread = 0;
+        let argument = fd as usize as *mut libc::c_void;
+        let made = call!(pthread_create(&raw mut thread, std::ptr::null(), body, argument));
+        assert_eq!(made.value("pthread_create"), 0);
+        Cancellable(thread)
+    }
+
+    pub fn id(&self) -> Pid {
+        loop {
+            match THREAD_ID.load(std::sync::atomic::Ordering::SeqCst) {
+                0 => std::thread::yield_now(),
+                id => return id,
+            }
+        }
+    }
+
+    /// How the thread ended, which pthread_join(3) waits for.
+    pub fn cancel(self) -> &'static str {
+        call!(pthread_cancel(self.0)).value("pthread_cancel");
+        let mut result = std::ptr::null_mut();
+        call!(libc::pthread_join(self.0, &raw mut result)).value("pthread_join");
+        if result as isize == -1 {
+            "cancelled"
+        } else {
+            "returned"
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::{scenarios, Scenario, V4};
 use crate::actor::{listener, Actor};
+use crate::calls::process::Cancellable;
 use crate::calls::socket::Address;
 use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, send_all, Checker};
@@ -21,6 +22,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     shutdown_by_another_thread_ends_a_blocked_write,
     shutdown_by_another_thread_ends_a_blocked_accept,
     a_thread_that_ends_leaves_the_streams,
+    a_thread_that_waits_in_a_read_can_be_cancelled,
+    a_thread_that_waits_in_a_write_can_be_cancelled,
+    a_thread_that_never_waits_for_long_can_be_cancelled,
     streams_handed_from_thread_to_thread_stay_in_order,
     many_short_connections_are_all_served,
     connections_opened_at_once_are_all_served,
@@ -416,6 +420,53 @@ fn shutdown_by_another_thread_ends_a_blocked_accept(a: &Actor) {
             || a.note("shutdown", socket::shutdown(place.fd, libc::SHUT_RDWR)),
         );
     });
+}
+
+/// Waits until the thread sleeps, cancels it, and says how it ended.
+fn cancel(a: &Actor, thread: Cancellable) -> &'static str {
+    a.until_asleep(process::pid(), thread.id());
+    thread.cancel()
+}
+
+fn a_thread_that_waits_in_a_read_can_be_cancelled(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("the reader", cancel(a, Cancellable::start(s, process::reader))));
+    a.client(|| a.note("send", io::send(s, b"for another", 0)));
+    a.server(|| {
+        a.note("received", receive_text(s, 11));
+        let reader = Cancellable::start(s, process::reader);
+        a.note("the next reader", cancel(a, reader));
+        a.note("close", socket::close(s));
+    });
+    a.client(|| a.note("the end", receive_text(s, 1)));
+}
+
+fn a_thread_that_waits_in_a_write_can_be_cancelled(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("the writer", cancel(a, Cancellable::start(s, process::writer))));
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| {
+        let mut room = vec![0; 1 << 20];
+        while io::recv(s, &mut room, 0).count().is_some_and(|count| count > 0) {}
+        a.note("the end", receive_text(s, 1));
+    });
+}
+
+fn a_thread_that_never_waits_for_long_can_be_cancelled(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            while io::send(s, b"12345678", libc::MSG_NOSIGNAL).count() == Some(8)
+                && receive_text(s, 8) == "12345678"
+            {}
+        },
+        || {
+            let echo = Cancellable::start(s, process::echo);
+            wait::poll(&[], 50);
+            a.note("the echo", echo.cancel());
+            socket::shutdown(s, libc::SHUT_RDWR);
+        },
+    );
 }
 
 fn a_thread_that_ends_leaves_the_streams(a: &Actor) {

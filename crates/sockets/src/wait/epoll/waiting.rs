@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::epoll_event;
 use shunt_link::Link;
-use shunt_os::{clock, real, set_errno};
+use shunt_os::{clock, park, real, set_errno};
 
 use super::members::{stir, take_over};
 use super::{set_at, Set, BELL};
@@ -61,6 +61,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
             return Outcome::Handled(kept as isize);
         }
     }
+    park::test_cancel();
     // SAFETY: as above.
     unsafe { wait_managed(set, set_fd, events, count as usize, limits, began) }
 }
