@@ -17,9 +17,9 @@ use crate::service::{self, Request};
 use crate::{inherit, process};
 
 /// Messages in one direction after which the other end is looked for.
-const MESSAGES_MIN: u32 = 4;
+const MESSAGES_MIN: u32 = 3;
 /// An acceptor leaves the first word to the connector, who knows by which link to ask.
-const MESSAGES_MIN_ACCEPTOR: u32 = 5;
+const MESSAGES_MIN_ACCEPTOR: u32 = 4;
 /// Bytes in both directions after which it is looked for in any case.
 const BYTES_MIN: u64 = 16 * 1024;
 /// A waiting rendezvous is looked at on each of the first calls, then on each 64th.
