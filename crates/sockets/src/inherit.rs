@@ -89,6 +89,15 @@ pub fn let_go(socket: &Socket) {
     socket.family.store(0, Relaxed);
 }
 
+/// This process ends at once, without a close: what it inherited or shared is the others'. It may be
+/// in a signal handler, so nothing is waited for.
+pub fn exiting() {
+    if family().is_none() || process::in_vfork_child() {
+        return;
+    }
+    pool::try_each(let_go);
+}
+
 /// Options under which a stream must stay on TCP: who set them watches what only TCP shows.
 pub fn has_strange_options(fd: i32) -> bool {
     const SO_ZEROCOPY: i32 = 60;

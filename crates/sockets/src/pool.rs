@@ -279,6 +279,12 @@ pub fn each(mut visit: impl FnMut(u32, &'static Socket)) {
     }
 }
 
+/// As [`each`], unless that would have to wait.
+pub fn try_each(mut visit: impl FnMut(&'static Socket)) {
+    let Some(used) = ALLOCATION.try_lock().map(|allocation| allocation.used) else { return };
+    (0..used).map(get).filter(|socket| socket.mode() != Mode::Free).for_each(&mut visit);
+}
+
 /// For a forked child: whoever held the pool's lock does not exist here.
 ///
 /// # Safety

@@ -84,6 +84,14 @@ pub fn exists(pid: i32) -> bool {
     !asked.is_err_and(|error| error.0 == libc::ESRCH)
 }
 
+/// Ends the process and all its threads (`exit_group`).
+pub fn exit(status: i32) -> ! {
+    loop {
+        // SAFETY: nothing of the process is left afterwards.
+        let _ = unsafe { sys!(libc::SYS_exit_group, status) };
+    }
+}
+
 /// `gettid`.
 pub fn gettid() -> i32 {
     // SAFETY: no arguments.

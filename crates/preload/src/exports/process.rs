@@ -61,6 +61,17 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    before(calls::exiting);
+    shunt_os::raw::exit(status)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    unsafe { _exit(status) }
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn execve(
     path: *const c_char,
     arguments: Strings,

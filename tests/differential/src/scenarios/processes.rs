@@ -34,6 +34,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     exec_of_a_program_without_the_library_goes_on,
     exec_with_close_on_exec_ends_the_stream,
     shells_started_by_lists_answer_on_the_stream,
+    a_stream_that_an_ended_child_had_goes_to_the_ring,
     unread_bytes_survive_exec,
     bytes_written_just_before_exec_arrive,
     a_stream_passed_to_a_child_goes_on,
@@ -602,6 +603,21 @@ fn exec_with_close_on_exec_ends_the_stream(a: &Actor) {
         a.note("true", wait_for(child));
     });
     a.server(|| a.note("received", receive_text(s, 100)));
+}
+
+/// The child had it from the start, and never closed it.
+fn a_stream_that_an_ended_child_had_goes_to_the_ring(a: &Actor) {
+    let place = a.listen();
+    let s = if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+    a.server(|| {
+        let child = process::fork(|| 0);
+        a.note("child", wait_for(child));
+    });
+    a.meet();
+    a.warm(s);
+    a.meet();
+    a.client(|| a.note("send", io::send(s, b"hello", 0)));
+    a.server(|| a.note("received", receive_text(s, 5)));
 }
 
 fn shells_started_by_lists_answer_on_the_stream(a: &Actor) {
