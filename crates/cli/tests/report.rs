@@ -30,7 +30,7 @@ fn assert_totals(totals: &Value, processes: u64) {
     assert_eq!(totals["streams_upgraded"], processes);
     assert_eq!(totals["streams_eligible_upgraded"], processes);
     assert_eq!(totals["streams_reverted"], 0);
-    assert_eq!(totals["pass_through"]["not_tried_yet"], processes);
+    assert_eq!(totals["pass_through"]["too_few_messages"], processes);
     assert_eq!(totals["bytes_sent"]["tcp"], 100 * processes);
     assert_eq!(totals["bytes_sent"]["shm"], 90 * processes);
     assert_eq!(totals["bytes_received"]["shm"], 7 * processes);

@@ -69,17 +69,14 @@ catalog! {
         UnsupportedOption = "unsupported_option", "a socket option was set that only the kernel serves";
         NestedEpoll = "nested_epoll", "an epoll set that holds it is itself in a set";
         EpollExclusive = "epoll_exclusive", "it is in an epoll set as EPOLLEXCLUSIVE";
-        Seccomp = "seccomp", "the process restricted its own system calls";
         CorruptPeer = "corrupt_peer", "shared memory held something that makes no sense";
         BadSetting = "bad_setting", "a setting in the environment could not be understood";
-        Disabled = "disabled", "Shunt was switched off";
         StaticProgram = "static_program", "the program is linked statically and loads no library";
         SetUidProgram = "set_uid_program", "the program is set-uid or set-gid, so the loader ignores the library";
         OtherArchitecture = "other_architecture", "the program is for another processor";
         Closed = "closed", "the stream was closed";
         LinkFailed = "link_failed", "the link to the other process broke";
         ForkChild = "fork_child", "a forked child uses it together with its parent";
-        IoUring = "io_uring", "the program uses io_uring";
         OtherLibc = "other_libc", "the program uses a C library that cannot load ours";
     }
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// "SHUNTSTA" as it stands in the file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTSTA");
 /// Goes up with every change of the layout that an older reader would misread.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The name of the memfd that holds the segment of a process started without a report.
 pub const MEMFD_NAME: &str = "shunt-stats";
 /// The longest program name that is kept; longer ones are cut.

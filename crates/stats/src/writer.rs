@@ -120,7 +120,10 @@ impl Segment {
             add(&totals.streams_eligible_upgraded, u64::from(flags & UPGRADED != 0));
         }
         if flags & UPGRADED == 0 || flags & REVERTED != 0 {
-            let reason = entry.reason.load(Relaxed) as usize;
+            let reason = match entry.reason.load(Relaxed) {
+                reason if reason == Reason::NotTriedYet as u32 => Reason::TooFewMessages as usize,
+                reason => reason as usize,
+            };
             if let Some(counter) = totals.pass_through.get(reason) {
                 add(counter, 1);
             }

@@ -74,7 +74,7 @@ fn open_and_closed_streams_are_summed() {
     assert_eq!(read.totals.bytes_sent[&Carrier::Tcp], 11);
     assert_eq!(read.totals.bytes_sent[&Carrier::Shm], 2);
     assert_eq!(read.totals.bytes_received[&Carrier::Shm], 4);
-    assert_eq!(read.totals.pass_through[&Reason::NotTriedYet], 1);
+    assert_eq!(read.totals.pass_through[&Reason::TooFewMessages], 1);
     let [stream] = &read.streams[..] else { panic!("one stream is open") };
     assert_eq!(stream.local.unwrap().to_string(), "127.0.0.1:6379");
     assert_eq!(stream.peer.unwrap().to_string(), "127.0.0.2:40000");

@@ -51,7 +51,7 @@ impl Numbers {
 impl Drop for Numbers {
     fn drop(&mut self) {
         if self.held {
-            // SYNC numbers -> Numbers::hold, aside: see there.
+            // SYNC numbers -> Numbers::hold, with_numbers: see there.
             HOLDER.store(0, SeqCst);
         }
     }
