@@ -251,6 +251,9 @@ impl Actor {
         let (_, own) = socket::getsockname(fd);
         let (_, peer) = socket::getpeername(fd);
         let question = format!("?upgraded {} {}", own.port(), peer.port());
+        // One at a time: the answer must come to the thread that asked.
+        static ASKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _asking = ASKING.lock().expect("no thread panics while it asks");
         io::send(CONTROL, question.as_bytes(), libc::MSG_NOSIGNAL).value("question");
         let mut answer = [0; 8];
         let count = io::recv(CONTROL, &mut answer, 0).value("answer") as usize;
