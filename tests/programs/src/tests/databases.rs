@@ -42,12 +42,12 @@ pub fn redis_keeps_its_content(stage: &Stage) -> Outcome {
     same("answers to SET", said.as_bytes(), "OK\n".repeat(2000).as_bytes())?;
     let got = redis_cli(stage, port).input(stage.file("get", get)).output()?;
     same("values", &got, values.as_bytes())?;
-    let large = content(9, 8 << 20);
+    let large = content(9, 32 << 20);
     let path = stage.file("large", &large);
     redis_cli(stage, port).args(["-x", "SET", "large"]).input(path).succeeds()?;
     let mut got = redis_cli(stage, port).args(["GET", "large"]).output()?;
     got.pop();
-    same("a value of 8 MB", &got, &large)?;
+    same("a value of 32 MB", &got, &large)?;
     server.still_runs()
 }
 
@@ -160,7 +160,7 @@ pub fn postgresql_answers_as_over_its_unix_socket(stage: &Stage) -> Outcome {
     let mut postgresql = postgresql(stage)?;
     let unix = stage.path("pg").to_string_lossy().into_owned();
     let fill = "create table t as select g, md5(g::text) as m, repeat('x', g % 300) as filling \
-                from generate_series(1, 20000) g";
+                from generate_series(1, 100000) g";
     postgresql.ask(stage, "127.0.0.1", fill)?;
     for question in [
         "select * from t order by g",
