@@ -1,5 +1,11 @@
 //! Time for the adaptive wait. Not for protocol decisions.
 
+/// `ns` nanoseconds for a system call.
+#[inline]
+pub fn span(ns: u64) -> libc::timespec {
+    libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
+
 /// Monotonic nanoseconds (vDSO, about 20 ns).
 #[inline]
 pub fn now_ns() -> u64 {

@@ -17,8 +17,8 @@ use crate::Corrupt;
 /// A ring that is found empty begins again at its array's start, so that a stream of requests and
 /// answers uses this much memory and not all of the ring. So often it is looked, in bytes.
 const WINDOW: u64 = if cfg!(loom) { u64::MAX } else { 8 * 1024 };
-/// As before, after the ring was found in use: a stream in bulk looks less often.
-const WINDOW_IN_USE: u64 = 64 * 1024;
+/// So many windows pass after the ring was found in use: a stream in bulk looks less often.
+const WINDOWS_IN_USE: u64 = if cfg!(test) { 1 } else { 8 };
 
 pub struct Producer {
     direction: NonNull<Direction>,
@@ -132,11 +132,8 @@ impl Producer {
         if self.cached_head == self.tail {
             self.begin_again();
         } else {
-            self.look_at = self.tail.saturating_add(if self.window == WINDOW {
-                WINDOW_IN_USE
-            } else {
-                self.window
-            });
+            let pause = self.window.saturating_mul(WINDOWS_IN_USE);
+            self.look_at = self.tail.saturating_add(pause);
         }
         Ok(())
     }

@@ -46,6 +46,12 @@ impl Carrier for Shm {
 /// Copies longer than this are shown in pieces, so that both sides copy at the same time.
 const PIECE: usize = 32 * 1024;
 
+/// Free bytes of a full ring that are worth a wake-up, as the kernel judges a send buffer: a quarter.
+#[inline]
+pub const fn worth_telling(capacity: usize) -> usize {
+    capacity / 4
+}
+
 /// Wakes the peer in the ways that it asked for.
 #[cold]
 fn wake(link: &Link, slot: u32, bits: u32, word: &AtomicU32) {

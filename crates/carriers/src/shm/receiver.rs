@@ -6,7 +6,7 @@ use shunt_link::Link;
 use shunt_ring::{Consumer, FUTEX};
 use shunt_stream::{End, Words};
 
-use super::{incoming, wake, SlotWords, PIECE};
+use super::{incoming, wake, worth_telling, SlotWords, PIECE};
 use crate::carrier::Half;
 use crate::{Failure, How, Part, Received, Wait};
 
@@ -74,7 +74,8 @@ impl Receiver {
     /// [`Sender::has_room`]: super::Sender::has_room
     #[inline]
     fn released(&mut self) -> Result<(), Failure> {
-        if self.ring.available()? <= self.ring.capacity() / 4 * 3 {
+        let capacity = self.ring.capacity();
+        if self.ring.available()? <= capacity - worth_telling(capacity) {
             self.wake_sender();
         }
         Ok(())

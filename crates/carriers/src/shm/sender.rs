@@ -6,7 +6,7 @@ use shunt_link::Link;
 use shunt_ring::{Producer, FUTEX};
 use shunt_stream::{End, Words};
 
-use super::{outgoing, wake, SlotWords, PIECE};
+use super::{outgoing, wake, worth_telling, SlotWords, PIECE};
 use crate::carrier::Half;
 use crate::{Failure, Part, Sent, Shut, Wait};
 
@@ -57,7 +57,7 @@ impl Sender {
 
     /// Whether there is room worth a wake-up, as the kernel judges a send buffer: not for one byte.
     pub fn has_room(&mut self) -> Result<bool, Failure> {
-        let enough = self.ring.capacity() / 4;
+        let enough = worth_telling(self.ring.capacity());
         Ok(self.ring.free_at_least(enough)? >= enough)
     }
 

@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::AtomicU32;
 
-use crate::{sys, Errno, Result};
+use crate::{clock, sys, Errno, Result};
 
 /// Sleeps while `word` holds `value`, until woken, a signal, or `timeout_ns` have passed.
 ///
@@ -11,10 +11,7 @@ use crate::{sys, Errno, Result};
 /// EAGAIN: the word had changed. ETIMEDOUT. EINTR: a signal whose handler asks for no restart
 /// (without a timeout the kernel restarts under SA_RESTART, as it does for recv).
 pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) -> Result<()> {
-    let span = timeout_ns.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    });
+    let span = timeout_ns.map(clock::span);
     let pointer = span.as_ref().map_or(core::ptr::null(), |s| s as *const _);
     // SAFETY: the word is mapped; the timespec outlives the call.
     unsafe { sys!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, pointer) }.map(|_| ())
@@ -33,10 +30,7 @@ pub unsafe fn wait_cancellable(
     farewell: unsafe extern "C" fn(*mut c_void),
     argument: *mut c_void,
 ) -> Result<()> {
-    let span = timeout_ns.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    });
+    let span = timeout_ns.map(clock::span);
     let pointer = span.as_ref().map_or(core::ptr::null(), |s| s as *const _);
     // SAFETY: the word is mapped, the timespec outlives the call; the rest is the caller's promise.
     let result = unsafe { sleep_cancellable(word.as_ptr(), value, pointer, farewell, argument) };

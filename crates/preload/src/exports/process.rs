@@ -71,16 +71,21 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
     unsafe { _exit(status) }
 }
 
+/// Around a call that returns only if it failed.
+fn exec(genuine: impl FnOnce() -> c_int) -> c_int {
+    before(calls::before_exec_in_place);
+    let failed = genuine();
+    before(calls::after_failed_exec);
+    failed
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn execve(
     path: *const c_char,
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    before(calls::before_exec_in_place);
-    let failed = unsafe { real::execve(path, arguments, environment) };
-    before(calls::after_failed_exec);
-    failed
+    exec(|| unsafe { real::execve(path, arguments, environment) })
 }
 
 #[no_mangle]
@@ -105,18 +110,12 @@ pub unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    before(calls::before_exec_in_place);
-    let failed = unsafe { real::execvpe(file, arguments, environment) };
-    before(calls::after_failed_exec);
-    failed
+    exec(|| unsafe { real::execvpe(file, arguments, environment) })
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    before(calls::before_exec_in_place);
-    let failed = unsafe { real::fexecve(fd, arguments, environment) };
-    before(calls::after_failed_exec);
-    failed
+    exec(|| unsafe { real::fexecve(fd, arguments, environment) })
 }
 
 #[no_mangle]

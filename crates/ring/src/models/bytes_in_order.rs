@@ -3,17 +3,20 @@
 use loom::thread;
 
 use super::{explore, read, write, Shared};
+use crate::Producer;
 
-/// Three bytes through two cells: the third waits for room, the reader for bytes.
-pub(super) fn through_a_full_ring() {
+/// Three bytes through two cells, at most so many at a time: a third waits for room, the reader for
+/// bytes.
+fn three_bytes(piece: usize, prepare: fn(&mut Producer)) {
     let shared = Shared::new(2);
     let mut producer = shared.producer();
+    prepare(&mut producer);
     let writer = thread::spawn({
         let shared = shared.clone();
         move || {
             let mut left = &[1, 2, 3][..];
             while !left.is_empty() {
-                match write(&mut producer, left) {
+                match write(&mut producer, &left[..left.len().min(piece)]) {
                     0 => thread::yield_now(),
                     count => left = &left[count..],
                 }
@@ -33,33 +36,14 @@ pub(super) fn through_a_full_ring() {
     assert_eq!(got, [1, 2, 3]);
 }
 
+pub(super) fn through_a_full_ring() {
+    three_bytes(3, |_| {});
+}
+
 /// A ring that is found empty begins again at its array's start: the reader finds each byte where it
 /// lies now.
-pub(super) fn in_a_ring_that_begins_again() {
-    let shared = Shared::new(2);
-    let mut producer = shared.producer();
-    producer.set_window(1);
-    let writer = thread::spawn({
-        let shared = shared.clone();
-        move || {
-            for byte in [1, 2, 3] {
-                while write(&mut producer, &[byte]) == 0 {
-                    thread::yield_now();
-                }
-            }
-            drop(shared);
-        }
-    });
-    let mut consumer = shared.consumer();
-    let mut got = Vec::new();
-    while got.len() < 3 {
-        match read(&mut consumer, 2) {
-            none if none.is_empty() => thread::yield_now(),
-            some => got.extend(some),
-        }
-    }
-    writer.join().unwrap();
-    assert_eq!(got, [1, 2, 3]);
+fn in_a_ring_that_begins_again() {
+    three_bytes(1, |producer| producer.set_window(1));
 }
 
 /// Staged pieces are seen together or not at all.

@@ -110,7 +110,7 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
 
 /// `write` and `writev`.
 #[inline]
-pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnMut() -> isize) -> Outcome {
+pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
     if !matches!(table::get(fd), Entry::Socket(_)) {
         crate::wait::wrote_elsewhere();
     }
@@ -119,7 +119,7 @@ pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnMut() -> isize) -> Out
 
 /// A send of any form.
 #[inline]
-pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnMut() -> isize) -> Outcome {
+pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() -> isize) -> Outcome {
     match find(fd) {
         Found::Foreign | Found::Left(_) => Outcome::PassThrough,
         Found::Plain(index, socket) => {
@@ -128,21 +128,12 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnMut() -> 
             }
             let generation = socket.generation.load(Acquire);
             let request = send::Request { fd, generation, vector, flags, already: 0 };
-            let mut genuine = genuine;
-            if let Some(outcome) = send::in_pieces(index, socket, request, &mut genuine) {
-                return outcome;
+            if send::is_large(socket, request) {
+                return send::in_pieces(index, socket, request, genuine);
             }
             threads::add(&socket.native_send, 1);
             if socket.mode() == Mode::Plain {
-                let result = genuine();
-                let errno = shunt_os::errno();
-                if result < send::wanted(vector) as isize {
-                    socket.fulls.fetch_add(1, Relaxed);
-                }
-                threads::take(&socket.native_send);
-                note(index, socket, Way::Out, result);
-                shunt_os::set_errno(errno);
-                return Outcome::Genuine(result);
+                return send::native(index, socket, request, 0, Some(genuine));
             }
             threads::take(&socket.native_send);
             send::send(index, socket, request, genuine)

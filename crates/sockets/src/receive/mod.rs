@@ -17,7 +17,7 @@ use crate::attach::{
 };
 use crate::outcome::Outcome;
 use crate::pool::{Mode, RecvSide, Socket};
-use crate::wait::blocking::{self, Watch, Woken};
+use crate::wait::blocking::{self, may_not_wait, Watch, Woken};
 
 mod peek;
 mod sources;
@@ -109,7 +109,7 @@ fn receive_waiting(
             } else {
                 let tried = attempt(socket, &mut recv, request, got);
                 if matches!(tried, Ok(Attempt::Empty)) {
-                    if !*waiting && !may_not_wait(socket, request) {
+                    if !*waiting && !may_not_wait(socket, request.flags) {
                         *waiting = true;
                         recv.waiting.begin();
                     }
@@ -172,7 +172,7 @@ fn receive_waiting(
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),
             Attempt::Empty => {
                 let Some(watch) = watch else {
-                    if may_not_wait(socket, request) {
+                    if may_not_wait(socket, request.flags) {
                         return if got > 0 {
                             Outcome::Handled(got as isize)
                         } else {
@@ -360,10 +360,6 @@ fn outgoing_unread(socket: &Socket) -> bool {
         && send.producer.as_mut().is_some_and(|p| p.ring().unread().is_ok_and(|bytes| bytes > 0))
 }
 
-fn may_not_wait(socket: &Socket, request: Request<'_>) -> bool {
-    request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
-}
-
 /// Waits until another attempt is worth it; `Some` ends the call.
 fn wait(
     socket: &'static Socket,
@@ -371,17 +367,11 @@ fn wait(
     request: Request<'_>,
     patience: &mut blocking::Patience,
 ) -> Option<i32> {
-    if may_not_wait(socket, request) {
-        return Some(libc::EAGAIN);
-    }
-    let direction = watch.direction?;
-    if patience.spin(&socket.recv_policy, || watch.changed(socket)) {
-        return None;
-    }
-    let fd = socket.fd.load(Relaxed);
-    if handles::is_nonblocking(fd) {
-        return Some(libc::EAGAIN);
-    }
+    let (direction, fd) =
+        match patience.before_sleep(socket, watch, &socket.recv_policy, request.flags) {
+            Ok(ready) => ready,
+            Err(ended) => return ended,
+        };
     let word = direction.wake.want_data(FUTEX);
     // Look once more: what was published before the announcement did not see it.
     if watch.changed(socket) || blocking::readable_after_announcement(socket, fd) {

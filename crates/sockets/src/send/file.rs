@@ -5,10 +5,10 @@ use core::sync::atomic::Ordering::*;
 use shunt_os::sys;
 use shunt_stream::WriterOn;
 
-use super::{count_sent, wait, Request, Watch};
+use super::{count_sent, wait, Request};
 use crate::attach::{break_stream, observe_writer, try_go_up};
 use crate::pool::{Mode, Socket};
-use crate::wait::blocking::{self};
+use crate::wait::blocking::{self, Watch};
 
 /// Reads up to `count` bytes of `input` straight into the ring, for sendfile. `None`: the stream
 /// is not on the ring, or the ring is full.

@@ -6,11 +6,10 @@ use shunt_ring::WAIT_SET;
 use shunt_stats::Reason;
 use shunt_stream::WriterOn;
 
-use super::Watch;
 use crate::attach::{self, break_stream, go_down, observe_writer, resend};
 use crate::pool::{Mode, SendSide, Socket};
-use crate::service::{self};
-use crate::wait::blocking::{self};
+use crate::service;
+use crate::wait::blocking::{self, Watch};
 
 /// A reader that takes nothing for this long is given the kernel's larger buffer instead, so that
 /// a program that relies on it does not stand still.
@@ -86,13 +85,13 @@ pub(super) fn spill(index: u32, socket: &'static Socket, watch: &Watch) {
     }
 }
 
-/// A full ring is left for the kernel's buffer, which holds more. False if it was not a ring.
+/// A full ring is left for the kernel's buffer, which holds more.
 #[cold]
-pub fn spill_now(index: u32, socket: &'static Socket) -> bool {
+fn spill_now(index: u32, socket: &'static Socket) {
     let broken = {
         let mut side = socket.send.lock();
         if socket.mode() != Mode::Attached || side.writer.on() != WriterOn::Ring {
-            return false;
+            return;
         }
         let done = observe_writer(socket, &mut side)
             .and_then(|_| go_down(socket, &mut side))
@@ -110,5 +109,4 @@ pub fn spill_now(index: u32, socket: &'static Socket) -> bool {
     if broken {
         break_stream(index, socket);
     }
-    true
 }

@@ -10,21 +10,21 @@ use shunt_stats::{Carrier, Reason};
 use shunt_stream::WriterOn;
 
 use self::full::spill;
-use self::native::{goes_in_pieces, native, piece, rest};
+use self::native::{goes_in_pieces, piece, rest};
 use crate::attach::{self, break_stream, go_down, observe_writer, resend, try_go_up, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{Mode, SendSide, Socket};
 use crate::receive::{is_no_address, parts};
 use crate::service::{self, Request as Ask};
-use crate::wait::blocking::{self, Watch, Woken};
+use crate::wait::blocking::{self, may_not_wait, Watch, Woken};
 
 mod file;
 mod full;
 mod native;
 
 pub use file::{send_from, wait_for_room};
-pub use full::{has_room, is_full, spill_now, still_full, FULL_NS_MAX};
-pub use native::in_pieces;
+pub use full::{has_room, is_full, still_full, FULL_NS_MAX};
+pub use native::{in_pieces, is_large, native};
 
 /// What to send, and how.
 #[derive(Clone, Copy)]
@@ -162,7 +162,7 @@ fn send_waiting(
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
-                if may_not_wait(socket, request) {
+                if may_not_wait(socket, request.flags) {
                     if !is_full(index, socket) {
                         continue;
                     }
@@ -315,17 +315,11 @@ fn wait(
     request: Request<'_>,
     patience: &mut blocking::Patience,
 ) -> Option<i32> {
-    if may_not_wait(socket, request) {
-        return Some(libc::EAGAIN);
-    }
-    let direction = watch.direction?;
-    if patience.spin(&socket.send_policy, || watch.changed(socket)) {
-        return None;
-    }
-    let fd = socket.fd.load(Relaxed);
-    if handles::is_nonblocking(fd) {
-        return Some(libc::EAGAIN);
-    }
+    let (direction, fd) =
+        match patience.before_sleep(socket, watch, &socket.send_policy, request.flags) {
+            Ok(ready) => ready,
+            Err(ended) => return ended,
+        };
     let word = direction.wake.want_space(FUTEX);
     if watch.changed(socket) {
         return None;
@@ -352,8 +346,4 @@ fn wait(
 fn interrupted(watch: &Watch, socket: &Socket, has_limit: bool) -> Option<i32> {
     let ends = has_limit || shunt_os::signals::some_handler_interrupts();
     (ends && !watch.changed(socket)).then_some(libc::EINTR)
-}
-
-fn may_not_wait(socket: &Socket, request: Request<'_>) -> bool {
-    request.flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
 }

@@ -6,18 +6,20 @@ use libc::iovec;
 use shunt_carriers::parts::up_to;
 use shunt_os::{handles, set_errno, threads};
 
-use super::{may_not_wait, send, wanted, Request};
+use super::{send, wanted, Request};
 use crate::outcome::Outcome;
 use crate::pool::{stage, Mode, Socket};
 use crate::receive::parts;
 use crate::search::{self, Way};
+use crate::wait::blocking::may_not_wait;
 
 /// While a stream is on TCP, a send of more than this that may wait goes there piece by piece: the
 /// ring may be there before all is sent.
-pub(super) const PIECE: usize = 256 * 1024;
+const PIECE: usize = 256 * 1024;
 
-/// The rest by a genuine call.
-pub(super) fn native(
+/// The rest by the kernel: the program's own call if nothing was sent yet. `native_send` is counted,
+/// and is not afterwards.
+pub fn native(
     index: u32,
     socket: &'static Socket,
     request: Request<'_>,
@@ -64,7 +66,7 @@ pub(super) fn rest(
 
 /// Gives the kernel at most `limit` of the bytes behind the first `sent`; returns how many, and its
 /// answer.
-pub(super) fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) {
+fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) {
     const PARTS: usize = 64;
     let mut vector = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PARTS];
     let (mut count, mut asked) = (0, 0);
@@ -87,7 +89,7 @@ pub(super) fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usi
 /// Whether `left` bytes are so many that they are not given to the kernel in one call.
 pub(super) fn goes_in_pieces(socket: &Socket, request: Request<'_>, left: usize) -> bool {
     left > PIECE
-        && !may_not_wait(socket, request)
+        && !may_not_wait(socket, request.flags)
         && request.flags & !libc::MSG_NOSIGNAL == 0
         && handles::option_timeout(request.fd, libc::SO_SNDTIMEO).is_none()
 }
@@ -114,30 +116,32 @@ pub(super) fn piece(
     })
 }
 
-/// A large send on a stream that is not attached yet. `None`: it is not so large.
+/// Whether a send on a stream that is not attached yet is one for [`in_pieces`].
+pub fn is_large(socket: &Socket, request: Request<'_>) -> bool {
+    let wanted = wanted(request.vector);
+    wanted > PIECE
+        && socket.stage.load(Relaxed) != stage::SETTLED
+        && goes_in_pieces(socket, request, wanted)
+}
+
+/// A large send on a stream that is not attached yet.
 pub fn in_pieces(
     index: u32,
     socket: &'static Socket,
     mut request: Request<'_>,
     genuine: impl FnOnce() -> isize,
-) -> Option<Outcome> {
+) -> Outcome {
     let wanted = wanted(request.vector);
-    if wanted <= PIECE
-        || socket.stage.load(Relaxed) == stage::SETTLED
-        || !goes_in_pieces(socket, request, wanted)
-    {
-        return None;
-    }
     while request.already < wanted {
         threads::add(&socket.native_send, 1);
         if socket.mode() != Mode::Plain {
             threads::take(&socket.native_send);
-            return Some(send(index, socket, request, genuine));
+            return send(index, socket, request, genuine);
         }
         match piece(index, socket, request, request.already) {
             Ok(count) => request.already += count,
-            Err(outcome) => return Some(outcome),
+            Err(outcome) => return outcome,
         }
     }
-    Some(Outcome::Handled(wanted as isize))
+    Outcome::Handled(wanted as isize)
 }

@@ -44,7 +44,7 @@ impl Patience {
     }
 
     /// Spins once a call, if that pays. True when something changed.
-    pub fn spin(&mut self, policy: &Policy, changed: impl Fn() -> bool) -> bool {
+    fn spin(&mut self, policy: &Policy, changed: impl Fn() -> bool) -> bool {
         if self.began == 0 {
             self.began = clock::now_ns();
         }
@@ -65,6 +65,29 @@ impl Patience {
         false
     }
 
+    /// What comes before every sleep: no wait at all, or a spin. `Ok`: sleep on a word of this
+    /// direction, with this descriptor; `Err`: what the wait ends with.
+    pub fn before_sleep(
+        &mut self,
+        socket: &Socket,
+        watch: &Watch,
+        policy: &Policy,
+        flags: i32,
+    ) -> Result<(&'static Direction, i32), Option<i32>> {
+        if may_not_wait(socket, flags) {
+            return Err(Some(libc::EAGAIN));
+        }
+        let direction = watch.direction.ok_or(None)?;
+        if self.spin(policy, || watch.changed(socket)) {
+            return Err(None);
+        }
+        let fd = socket.fd.load(Relaxed);
+        if handles::is_nonblocking(fd) {
+            return Err(Some(libc::EAGAIN));
+        }
+        Ok((direction, fd))
+    }
+
     /// Nanoseconds since the call began to wait.
     pub fn elapsed(&self) -> u64 {
         clock::now_ns() - self.began
@@ -75,6 +98,12 @@ impl Patience {
         let option = self.option;
         let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
         self.sleep_at_most(word, value, policy, limit)
+    }
+
+    /// What [`cancelled`] must know.
+    fn name(&self) -> *mut c_void {
+        let outgoing = usize::from(self.option == libc::SO_SNDTIMEO);
+        self.counted_in.map_or(NOT_COUNTED, |index| (index as usize) << 1 | outgoing) as *mut c_void
     }
 
     /// As [`sleep`](Self::sleep), with the time-out given.
@@ -101,12 +130,10 @@ impl Patience {
     }
 }
 
-impl Patience {
-    /// What [`cancelled`] must know.
-    fn name(&self) -> *mut c_void {
-        let outgoing = usize::from(self.option == libc::SO_SNDTIMEO);
-        self.counted_in.map_or(NOT_COUNTED, |index| (index as usize) << 1 | outgoing) as *mut c_void
-    }
+/// Whether a call with these flags must not wait.
+#[inline]
+pub fn may_not_wait(socket: &Socket, flags: i32) -> bool {
+    flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
 }
 
 const NOT_COUNTED: usize = usize::MAX;

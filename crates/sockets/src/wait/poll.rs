@@ -7,7 +7,8 @@
 
 use core::sync::atomic::Ordering::*;
 
-use libc::{nfds_t, pollfd, sigset_t, timespec};
+use libc::{nfds_t, pollfd, sigset_t};
+use shunt_carriers::shm::worth_telling;
 use shunt_link::Link;
 use shunt_os::{clock, handles, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
@@ -262,8 +263,9 @@ fn may_have_room(socket: &Socket) -> bool {
     let (Some(link), Some(direction)) = (socket.link(), blocking::direction(socket, true)) else {
         return true;
     };
-    let quarter = u64::from(link.memory.ring_bytes()) / 4;
-    direction.tail().wrapping_sub(direction.head()) <= 3 * quarter
+    let capacity = link.memory.ring_bytes() as usize;
+    let most = (capacity - worth_telling(capacity)) as u64;
+    direction.tail().wrapping_sub(direction.head()) <= most
 }
 
 /// The kernel's answer for everything: foreign descriptors as asked, attached streams only for
@@ -291,10 +293,7 @@ unsafe fn kernel(
         }
     }
     asked[list.len()] = pollfd { fd: bell_box.unwrap_or(-1), events: libc::POLLIN, revents: 0 };
-    let span = timeout.map(|ns| timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    });
+    let span = timeout.map(clock::span);
     let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
     // SAFETY: our own array and a valid timespec; the mask is the program's.
     let got = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as nfds_t, span, mask) };
@@ -395,10 +394,7 @@ pub unsafe fn select(
         return None;
     }
     let (base, length) = (list.as_mut_ptr(), list.len() as nfds_t);
-    let span = timeout.map(|ns| timespec {
-        tv_sec: (ns / 1_000_000_000) as i64,
-        tv_nsec: (ns % 1_000_000_000) as i64,
-    });
+    let span = timeout.map(clock::span);
     let genuine = || {
         let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
         // SAFETY: our own list.

@@ -124,11 +124,9 @@ fn add(
     if unserved {
         let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
         attach::leave(index, socket, reason);
-    } else if socket.mode() == Mode::Attached {
+    } else if socket.mode() == Mode::Attached && manage(set, socket, fd, true) == Managed::Never {
         // Attached while it was added, and perhaps on the ring already.
-        if manage(set, socket, fd, true) == Managed::Never {
-            attach::leave(index, socket, Reason::NestedEpoll);
-        }
+        attach::leave(index, socket, Reason::NestedEpoll);
     }
     Outcome::Genuine(0)
 }

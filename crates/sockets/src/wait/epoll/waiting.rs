@@ -82,10 +82,7 @@ unsafe fn native(
             unsafe { real::epoll_pwait(set_fd, events, count, (ns / 1_000_000) as i32, mask) }
         }
         Some(ns) => {
-            let span = libc::timespec {
-                tv_sec: (ns / 1_000_000_000) as i64,
-                tv_nsec: (ns % 1_000_000_000) as i64,
-            };
+            let span = clock::span(ns);
             // SAFETY: the caller's arguments and a valid timespec.
             unsafe { real::epoll_pwait2(set_fd, events, count, &span, mask) }
         }
