@@ -138,10 +138,13 @@ pub struct Demo {
     /// How long one round of one program takes
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: u32,
+    /// Only one end under Shunt: what the other end's absence costs
+    #[arg(long)]
+    pub one_side: bool,
     #[arg(long)]
     pub json: bool,
     /// Try the programs without the library
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "one_side")]
     pub plain_only: bool,
 }
 

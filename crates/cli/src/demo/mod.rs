@@ -40,11 +40,14 @@ pub fn demo(args: &args::Demo) -> Result<()> {
     }
     drop(theatre);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&rows.iter().map(Row::json).collect::<Vec<_>>())?
+        );
     } else {
-        print!("{}", table::table(&rows, args.plain_only));
+        print!("{}", table::table(&rows, args.modes()));
     }
-    verdict(&rows, args.plain_only)
+    verdict(&rows, args.modes())
 }
 
 fn chosen(only: &[String]) -> Result<Vec<&'static Recipe>> {
@@ -92,7 +95,7 @@ fn rounds(measure: &Measure, sides: &[(Stage, Server)], rounds: u32) -> Result<R
     Ok(row)
 }
 
-fn verdict(rows: &[Row], plain_only: bool) -> Result<()> {
+fn verdict(rows: &[Row], modes: &[Mode]) -> Result<()> {
     if rows.is_empty() {
         bail!("nothing could be shown; install what is missing (as root: `make install-deps`)");
     }
@@ -102,7 +105,7 @@ fn verdict(rows: &[Row], plain_only: bool) -> Result<()> {
     }
     let slow: Vec<&str> =
         rows.iter().filter(|row| row.streams_upgraded() == 0).map(Row::name).collect();
-    if !plain_only && !slow.is_empty() {
+    if modes.contains(&Mode::Accelerated) && !slow.is_empty() {
         bail!("no stream was upgraded: {}", slow.join(", "));
     }
     Ok(())
@@ -112,6 +115,8 @@ impl args::Demo {
     fn modes(&self) -> &'static [Mode] {
         if self.plain_only {
             &[Mode::Plain]
+        } else if self.one_side {
+            &[Mode::Plain, Mode::ServerAlone, Mode::ClientAlone]
         } else {
             &[Mode::Plain, Mode::Accelerated]
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use super::install;
-use super::stage::{unprivileged_user, Mode, Stage};
+use super::stage::{unprivileged_user, Stage};
 use crate::{child, interrupt};
 
 const START_TIME_MAX: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ pub struct Program<'a> {
     name: String,
     files: String,
     args: Vec<OsString>,
-    mode: Mode,
+    never_accelerated: bool,
     core: Option<usize>,
     unprivileged: bool,
 }
@@ -38,7 +38,7 @@ impl<'a> Program<'a> {
             name: name.to_owned(),
             files,
             args: Vec::new(),
-            mode: stage.mode,
+            never_accelerated: false,
             core: None,
             unprivileged: false,
         }
@@ -60,7 +60,7 @@ impl<'a> Program<'a> {
 
     /// Never accelerated; for what is not measured.
     pub fn plain(self) -> Program<'a> {
-        Program { mode: Mode::Plain, ..self }
+        Program { never_accelerated: true, ..self }
     }
 
     pub fn on_core(self, core: usize) -> Program<'a> {
@@ -69,17 +69,18 @@ impl<'a> Program<'a> {
 
     /// Starts a server and returns when it listens on the stage's port.
     pub fn serve(self) -> Result<Server> {
-        let port = self.stage.port;
-        let server = self.start()?;
+        let Stage { port, mode, .. } = *self.stage;
+        let server = self.start(mode.accelerates_servers())?;
         server.wait_until("does not listen", || is_listening(port))?;
         Ok(server)
     }
 
     /// Runs a client to its end and gives what it printed.
     pub fn output(self) -> Result<String> {
-        let (stage, mode) = (self.stage, self.mode);
+        let stage = self.stage;
+        let accelerated = stage.mode.accelerates_clients() && !self.never_accelerated;
         let deadline = Instant::now() + CLIENT_TIME_MAX + Duration::from_secs(stage.seconds.into());
-        let client = self.start()?;
+        let client = self.start(accelerated)?;
         while client.ended()?.is_none() {
             interrupt::check()?;
             if Instant::now() > deadline {
@@ -93,19 +94,20 @@ impl<'a> Program<'a> {
             Some(status) => bail!("{} failed ({status}) and printed:\n{printed}", client.name),
             None => {}
         }
-        if mode == Mode::Accelerated {
+        if accelerated {
             stage.note_report(&client.report)?;
         }
         Ok(printed)
     }
 
-    fn start(self) -> Result<Server> {
+    fn start(self, accelerated: bool) -> Result<Server> {
         interrupt::check()?;
         let path = install::find(&self.name).with_context(|| format!("no {}", self.name))?;
         let folder = &self.stage.folder;
         let report = folder.join(format!("{}.json", self.files));
         let output = folder.join(format!("{}.out", self.files));
-        let mut command = self.under_shunt(&path, &report);
+        let mut command =
+            if accelerated { self.under_shunt(&path, &report) } else { Command::new(&path) };
         command.args(&self.args).current_dir(folder).env("LC_ALL", "C");
         let file = File::create(&output)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -123,9 +125,6 @@ impl<'a> Program<'a> {
     }
 
     fn under_shunt(&self, path: &Path, report: &Path) -> Command {
-        if self.mode == Mode::Plain {
-            return Command::new(path);
-        }
         let mut command = Command::new(self.stage.shunt());
         command.arg("run").arg("--report").arg(report).arg("--").arg(path);
         command

@@ -14,10 +14,13 @@ use super::server::Program;
 use crate::child::is_root;
 use crate::library::{self, Library};
 
+/// Which of the two ends run under Shunt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Plain,
     Accelerated,
+    ServerAlone,
+    ClientAlone,
 }
 
 impl Mode {
@@ -25,7 +28,17 @@ impl Mode {
         match self {
             Mode::Plain => "plain",
             Mode::Accelerated => "accelerated",
+            Mode::ServerAlone => "server alone",
+            Mode::ClientAlone => "client alone",
         }
+    }
+
+    pub fn accelerates_servers(self) -> bool {
+        matches!(self, Mode::Accelerated | Mode::ServerAlone)
+    }
+
+    pub fn accelerates_clients(self) -> bool {
+        matches!(self, Mode::Accelerated | Mode::ClientAlone)
     }
 }
 
@@ -77,7 +90,7 @@ impl Theatre {
     }
 
     pub fn stage(&self, recipe: &str, mode: Mode, seconds: u32) -> Result<Stage> {
-        let folder = self.folder.join(format!("{recipe}-{}", mode.name()));
+        let folder = self.folder.join(format!("{recipe}-{}", mode.name().replace(' ', "-")));
         fs::create_dir(&folder)?;
         if let Some(user) = unprivileged_user() {
             std::os::unix::fs::chown(&folder, Some(user.uid), Some(user.gid))?;

@@ -1,27 +1,32 @@
 //! What was measured, and the table of it.
 
-use serde::Serialize;
+use serde_json::json;
 
 use super::recipe::{Better, Measure};
 use super::stage::{Mode, Streams};
 use crate::figures::{figure, median};
 
 /// One line of the table.
-#[derive(Serialize)]
 pub struct Row {
     program: String,
     unit: &'static str,
-    #[serde(skip)]
     better: Better,
-    plain: Option<f64>,
-    accelerated: Option<f64>,
-    /// How many times better the accelerated program is.
-    ratio: Option<f64>,
+    plain: Side,
+    accelerated: Side,
+    server_alone: Side,
+    client_alone: Side,
     streams_upgraded: u64,
     streams_eligible: u64,
     failure: Option<String>,
-    plain_rounds: Vec<f64>,
-    accelerated_rounds: Vec<f64>,
+}
+
+/// The rounds in one mode.
+#[derive(Default)]
+struct Side {
+    median: Option<f64>,
+    /// How many times better than plain.
+    ratio: Option<f64>,
+    rounds: Vec<f64>,
 }
 
 impl Row {
@@ -30,14 +35,13 @@ impl Row {
             program: measure.name.to_owned(),
             unit: measure.unit,
             better: measure.better,
-            plain: None,
-            accelerated: None,
-            ratio: None,
+            plain: Side::default(),
+            accelerated: Side::default(),
+            server_alone: Side::default(),
+            client_alone: Side::default(),
             streams_upgraded: 0,
             streams_eligible: 0,
             failure: None,
-            plain_rounds: Vec::new(),
-            accelerated_rounds: Vec::new(),
         }
     }
 
@@ -48,20 +52,19 @@ impl Row {
     }
 
     pub fn add(&mut self, mode: Mode, value: f64, streams: Streams) {
-        let rounds = match mode {
-            Mode::Plain => &mut self.plain_rounds,
-            Mode::Accelerated => &mut self.accelerated_rounds,
-        };
-        rounds.push(value);
+        let side = self.side_mut(mode);
+        side.rounds.push(value);
+        side.median = median(&side.rounds);
         self.streams_upgraded += streams.upgraded;
         self.streams_eligible += streams.eligible;
-        self.plain = median(&self.plain_rounds);
-        self.accelerated = median(&self.accelerated_rounds);
-        self.ratio =
-            self.plain.zip(self.accelerated).map(|(plain, accelerated)| match self.better {
-                Better::Higher => accelerated / plain,
-                Better::Lower => plain / accelerated,
+        let (plain, better) = (self.plain.median, self.better);
+        for mode in [Mode::Accelerated, Mode::ServerAlone, Mode::ClientAlone] {
+            let side = self.side_mut(mode);
+            side.ratio = plain.zip(side.median).map(|(plain, median)| match better {
+                Better::Higher => median / plain,
+                Better::Lower => plain / median,
             });
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -76,39 +79,104 @@ impl Row {
         self.streams_upgraded
     }
 
-    fn cells(&self) -> [String; 5] {
-        if self.failure.is_some() {
-            return [&self.program, "failed", "", "", ""].map(String::from);
+    /// The medians, ratios to plain and rounds of every mode that was played.
+    pub fn json(&self) -> serde_json::Value {
+        let mut object = json!({
+            "program": self.program,
+            "unit": self.unit,
+            "plain": self.plain.median,
+            "accelerated": self.accelerated.median,
+            "ratio": self.accelerated.ratio,
+            "streams_upgraded": self.streams_upgraded,
+            "streams_eligible": self.streams_eligible,
+            "failure": self.failure,
+            "plain_rounds": self.plain.rounds,
+            "accelerated_rounds": self.accelerated.rounds,
+        });
+        for (name, side) in
+            [("server_alone", &self.server_alone), ("client_alone", &self.client_alone)]
+        {
+            if !side.rounds.is_empty() {
+                object[name] = json!(side.median);
+                object[format!("{name}_ratio")] = json!(side.ratio);
+                object[format!("{name}_rounds")] = json!(side.rounds);
+            }
         }
-        let figure =
-            |value: Option<f64>| value.map_or("-".into(), |value| figure(value, self.unit));
-        [
-            self.program.clone(),
-            figure(self.plain),
-            figure(self.accelerated),
-            self.ratio.map_or("-".into(), |ratio| format!("{ratio:.2} x")),
-            format!("{} of {}", self.streams_upgraded, self.streams_eligible),
-        ]
+        object
+    }
+
+    fn side(&self, mode: Mode) -> &Side {
+        match mode {
+            Mode::Plain => &self.plain,
+            Mode::Accelerated => &self.accelerated,
+            Mode::ServerAlone => &self.server_alone,
+            Mode::ClientAlone => &self.client_alone,
+        }
+    }
+
+    fn side_mut(&mut self, mode: Mode) -> &mut Side {
+        match mode {
+            Mode::Plain => &mut self.plain,
+            Mode::Accelerated => &mut self.accelerated,
+            Mode::ServerAlone => &mut self.server_alone,
+            Mode::ClientAlone => &mut self.client_alone,
+        }
+    }
+
+    fn cells(&self, modes: &[Mode]) -> Vec<String> {
+        let mut cells = vec![self.program.clone()];
+        if self.failure.is_some() {
+            cells.push("failed".into());
+            cells.resize(head(modes).len(), String::new());
+            return cells;
+        }
+        for mode in modes {
+            let side = self.side(*mode);
+            cells.push(side.median.map_or("-".into(), |value| figure(value, self.unit)));
+            if *mode != Mode::Plain {
+                cells.push(side.ratio.map_or("-".into(), |ratio| format!("{ratio:.2} x")));
+            }
+        }
+        if modes.contains(&Mode::Accelerated) {
+            cells.push(format!("{} of {}", self.streams_upgraded, self.streams_eligible));
+        }
+        cells
     }
 }
 
+fn head(modes: &[Mode]) -> Vec<String> {
+    let mut cells = vec!["program"];
+    for mode in modes {
+        cells.push(mode.name());
+        if *mode != Mode::Plain {
+            cells.push("ratio");
+        }
+    }
+    if modes.contains(&Mode::Accelerated) {
+        cells.push("streams upgraded");
+    }
+    cells.into_iter().map(String::from).collect()
+}
+
 /// Columns as wide as their widest cell; figures to the right.
-pub fn table(rows: &[Row], plain_only: bool) -> String {
-    let head = ["program", "plain", "accelerated", "ratio", "streams upgraded"].map(String::from);
-    let lines: Vec<_> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
+pub fn table(rows: &[Row], modes: &[Mode]) -> String {
+    let lines: Vec<_> =
+        std::iter::once(head(modes)).chain(rows.iter().map(|row| row.cells(modes))).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
     let mut text = String::from("\n");
     for line in &lines {
-        let [program, figures @ ..] = line;
-        text.push_str(&format!("{program:<0$}", widths[0]));
-        for (cell, width) in figures.iter().zip(&widths[1..]) {
+        text.push_str(&format!("{:<1$}", line[0], widths[0]));
+        for (cell, width) in line.iter().zip(&widths).skip(1) {
             text.push_str(&format!("   {cell:>width$}"));
         }
         text.push('\n');
     }
-    if !plain_only {
-        text.push_str("\nMedians over rounds in turn; streams as the clients counted them, of those eligible.\n");
+    if modes.len() > 1 {
+        text.push_str("\nMedians over rounds in turn.\n");
+    }
+    if modes.contains(&Mode::Accelerated) {
+        text.push_str("Streams as the clients counted them, of those eligible.\n");
     }
     text
 }
@@ -123,7 +191,10 @@ mod tests {
         let mut row = Row::new(&Measure { name: "x", unit: "us", better: Better::Lower, run });
         row.add(Mode::Plain, 30.0, Streams::default());
         row.add(Mode::Accelerated, 1.0, Streams { eligible: 1, upgraded: 1 });
-        assert_eq!(row.ratio, Some(30.0));
-        assert_eq!(row.cells()[4], "1 of 1");
+        row.add(Mode::ClientAlone, 60.0, Streams::default());
+        assert_eq!(row.accelerated.ratio, Some(30.0));
+        assert_eq!(row.cells(&[Mode::Plain, Mode::Accelerated])[4], "1 of 1");
+        let cells = row.cells(&[Mode::Plain, Mode::ServerAlone, Mode::ClientAlone]);
+        assert_eq!(cells[2..], ["-", "-", "60.0 us", "0.50 x"]);
     }
 }
