@@ -130,7 +130,8 @@ pub struct Membership {
     pub fd: i32,
 }
 
-#[repr(align(64))]
+/// What every call on a plain stream touches stands in the first cache line.
+#[repr(C, align(64))]
 pub struct Socket {
     pub mode: AtomicU8,
     pub nonblocking: AtomicBool,
@@ -142,16 +143,20 @@ pub struct Socket {
     pub generation: AtomicU32,
     /// A descriptor of the socket, for calls of our own.
     pub fd: AtomicI32,
-    /// How many descriptors this process has of it.
-    pub descriptors: AtomicU32,
-    /// How often its search was put off.
-    pub deferrals: AtomicU32,
     /// Threads inside a native receive or wait, and inside a native send.
     pub native_recv: AtomicU32,
     pub native_send: AtomicU32,
     pub messages_in: AtomicU32,
     pub messages_out: AtomicU32,
     pub bytes: AtomicU64,
+    /// How often a send found no room.
+    pub fulls: AtomicU32,
+    /// Its counters' index plus one, 0 before it carries data.
+    entry: AtomicU32,
+    /// How many descriptors this process has of it.
+    pub descriptors: AtomicU32,
+    /// How often its search was put off.
+    pub deferrals: AtomicU32,
     /// The rendezvous that waits, or -1.
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
@@ -162,8 +167,6 @@ pub struct Socket {
     pub closing: AtomicBool,
     /// Its epoll registrations are the kernel's still.
     pub unmanaged: AtomicBool,
-    /// How often a send found no room.
-    pub fulls: AtomicU32,
     /// A send that may not wait found the ring full, and no quarter of it has been seen free since.
     pub full: AtomicBool,
     pub slot: AtomicU32,
@@ -178,8 +181,6 @@ pub struct Socket {
     pub memberships: Lock<Vec<Membership>>,
     pub aliases: Lock<Vec<i32>>,
     pub tuple: Lock<Option<Tuple>>,
-    /// Its counters' index plus one, 0 before it carries data.
-    entry: AtomicU32,
     pub recv_policy: shunt_readiness::policy::Policy,
     pub send_policy: shunt_readiness::policy::Policy,
 }

@@ -22,8 +22,10 @@ const MESSAGES_MIN: u32 = 3;
 const MESSAGES_MIN_ACCEPTOR: u32 = 4;
 /// Bytes in both directions after which it is looked for in any case.
 const BYTES_MIN: u64 = 16 * 1024;
-/// A waiting rendezvous is looked at on each of the first calls, then on each 64th.
-const LOOKS_EAGER: u32 = 64;
+/// A waiting rendezvous is looked at on each of the first calls, then on each 64th: whoever comes
+/// comes within a few messages.
+const LOOKS_EAGER: u32 = 16;
+const LOOK_EVERY: u32 = 64;
 /// Rendezvous that wait at the same time; the oldest is given up for a new one.
 const WAITING_MAX: usize = 32;
 
@@ -69,7 +71,7 @@ pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
                 search(index, socket);
             }
         }
-        stage::WAITING if count < LOOKS_EAGER || count % 64 == 0 => look(index, socket),
+        stage::WAITING if count < LOOKS_EAGER || count % LOOK_EVERY == 0 => look(index, socket),
         _ => {}
     }
 }
