@@ -22,6 +22,8 @@ pub use slots::Slots;
 
 /// No stream stands in this slot.
 pub const VACANT: u32 = u32::MAX;
+/// Stands in a slot whose stream was closed, and whose last bytes are still on their way.
+pub const ORPHAN: u32 = u32::MAX - 1;
 
 /// The two eventfds of a link; -1 once they are closed.
 pub struct Bells {
@@ -80,7 +82,7 @@ impl Link {
         self.alive.swap(false, AcqRel)
     }
 
-    /// Puts a stream in `slot`, or takes it out with [`VACANT`].
+    /// Puts a stream in `slot`, or takes it out with [`VACANT`] or [`ORPHAN`].
     pub fn set_stream(&self, slot: u32, stream: u32) {
         if let Some(place) = self.streams.get(slot as usize) {
             place.store(stream, Release);
@@ -90,12 +92,17 @@ impl Link {
     /// The stream in `slot`; `None` also for numbers that a peer made up.
     pub fn stream(&self, slot: u32) -> Option<u32> {
         let index = self.streams.get(slot as usize)?.load(Acquire);
-        (index != VACANT).then_some(index)
+        (index < ORPHAN).then_some(index)
     }
 
     /// Every stream on this link.
     pub fn streams(&self) -> impl Iterator<Item = u32> + '_ {
-        self.streams.iter().map(|s| s.load(Acquire)).filter(|s| *s != VACANT)
+        self.streams.iter().map(|s| s.load(Acquire)).filter(|s| *s < ORPHAN)
+    }
+
+    /// Whether nothing stands in any slot.
+    pub fn is_empty(&self) -> bool {
+        self.streams.iter().all(|stream| stream.load(Acquire) == VACANT)
     }
 
     /// The map in which the peer marks what became ready for us.
@@ -132,7 +139,7 @@ impl Link {
     /// The peer is gone and no stream stands here any more: gives back what can be. The words of
     /// the slots stay mapped, because threads that still know the link may look at them.
     pub fn retire(&self) {
-        if self.is_alive() || self.streams().next().is_some() {
+        if self.is_alive() || !self.is_empty() {
             return;
         }
         let Ok(mut bells) = self.bells.lock() else { return };

@@ -10,7 +10,8 @@
 //! | Accept | answer to Offer | id, slot | its end |
 //! | Decline | answer to Offer | id | |
 //! | Stopped | reader that left a ring | slot | |
-//! | FinHeld | writer that was shut down with bytes unread in the ring | slot | |
+//! | Yield | writer that would go on over TCP: the reader is to stop | slot | |
+//! | FinHeld | writer that was shut down or closed with bytes unread in the ring | slot | |
 //! | Drained | reader, when it has taken them | slot | |
 //! | Released | who is done with a slot | slot | |
 //!
@@ -21,7 +22,7 @@ use shunt_os::peer::{Endpoint, Tuple};
 
 /// Every message has this size.
 pub const BYTES: usize = 96;
-const VERSION: u32 = 0x5348_0002;
+const VERSION: u32 = 0x5348_0003;
 /// No slot is meant.
 pub const NO_SLOT: u32 = u32::MAX;
 
@@ -38,6 +39,7 @@ pub enum Kind {
     Greet = 9,
     FinHeld = 10,
     Drained = 11,
+    Yield = 12,
 }
 
 /// One message, whatever its kind; fields that a kind does not use are zero.
@@ -83,6 +85,7 @@ impl Message {
             9 => Kind::Greet,
             10 => Kind::FinHeld,
             11 => Kind::Drained,
+            12 => Kind::Yield,
             _ => return None,
         };
         let id = u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32;

@@ -7,3 +7,12 @@ extern "C" fn start() {
 #[used]
 #[link_section = ".init_array"]
 static START: extern "C" fn() = start;
+
+/// `exit`, after the program's own handlers.
+extern "C" fn end() {
+    crate::boundary::before(shunt_sockets::calls::process::exiting);
+}
+
+#[used]
+#[link_section = ".fini_array"]
+static END: extern "C" fn() = end;

@@ -89,13 +89,16 @@ pub fn let_go(socket: &Socket) {
     socket.family.store(0, Relaxed);
 }
 
-/// This process ends at once, without a close: what it inherited or shared is the others'. It may be
-/// in a signal handler, so nothing is waited for.
+/// This process ends without a close: what it inherited or shared is the others'. It may be in a
+/// signal handler.
 pub fn exiting() {
-    if family().is_none() || process::in_vfork_child() {
+    if !process::enabled() || process::in_vfork_child() {
         return;
     }
-    pool::try_each(let_go);
+    attach::settle_before_end();
+    if family().is_some() {
+        pool::try_each(let_go);
+    }
 }
 
 /// Options under which a stream must stay on TCP: who set them watches what only TCP shows.
@@ -242,14 +245,14 @@ pub fn touch(index: u32) {
 /// In the parent's service thread: children asked for streams.
 pub fn answer_children(bell: i32) {
     handles::silence(bell);
+    let mut asked = Vec::new();
     pool::each(|index, socket| {
-        let Some(member) = member(socket) else { return };
-        if member.state.load(Acquire) == ASKED {
-            attach::leave(index, socket, Reason::SharedWithOtherProcess);
-            member.state.fetch_or(ON_TCP, AcqRel);
-            shunt_os::park::wake_all(&member.state);
+        if member(socket).is_some_and(|member| member.state.load(Acquire) == ASKED) {
+            asked.push(index);
         }
     });
+    attach::leave_all(&asked, Reason::SharedWithOtherProcess);
+    asked.into_iter().for_each(|index| announce_on_tcp(pool::get(index)));
 }
 
 /// Marks a stream as being on TCP for whoever else holds it.
@@ -279,7 +282,9 @@ fn prepare_exec(in_place: bool) {
     if in_place && !vfork {
         // The new program does not hold them: the other processes of the family may know.
         closed_by_exec().into_iter().for_each(|index| hold(pool::get(index), false));
+        attach::settle_before_end();
     }
+    let mut leaving = Vec::new();
     table::each(0, u32::MAX, |fd, entry| {
         let Entry::Socket(index) = entry else { return };
         let socket = pool::get(index);
@@ -290,15 +295,16 @@ fn prepare_exec(in_place: bool) {
         match socket.mode() {
             // In a vfork child this is the parent's memory: its stream leaves the ring, which is
             // what sharing the descriptor asks for anyway.
-            Mode::Attached => attach::leave(index, socket, Reason::Exec),
+            Mode::Attached => leaving.push(index),
             // The parent's service thread runs on, and may be about to put it on a ring. (Its
             // rendezvous is the parent's descriptor: not ours to close.)
             Mode::Plain if vfork => socket.pinned.store(true, SeqCst),
-            Mode::Plain => attach::leave(index, socket, Reason::Exec),
+            Mode::Plain => attach::leave(index, Reason::Exec),
             Mode::Inherited if !vfork => touch(index),
             _ => {}
         }
     });
+    attach::leave_all(&leaving, Reason::Exec);
 }
 
 fn hold(socket: &Socket, more: bool) {
@@ -339,7 +345,7 @@ pub fn before_passing(fd: i32) {
     if let Entry::Socket(index) = table::get(fd) {
         let socket = pool::get(index);
         match socket.mode() {
-            Mode::Plain | Mode::Attached => attach::leave(index, socket, Reason::PassedDescriptor),
+            Mode::Plain | Mode::Attached => attach::leave(index, Reason::PassedDescriptor),
             Mode::Inherited => touch(index),
             _ => {}
         }

@@ -85,6 +85,8 @@ pub struct SendSide {
     pub failed: Option<i32>,
     /// The FIN waits until the ring's bytes are sent again.
     pub fin_pending: bool,
+    /// The reader was asked to stop, and has not moved since.
+    pub asked_to_stop: bool,
     /// While [`full`](Socket::full): the reader's cursor as it was seen last.
     pub full_head: u64,
 }
@@ -343,6 +345,7 @@ impl SendSide {
             shut: false,
             fin_pending: false,
             failed: None,
+            asked_to_stop: false,
             full_head: 0,
         }
     }

@@ -4,12 +4,17 @@
 use crate::calls::{io, process, Fd, Got};
 
 /// `helper echo FD`: sends back what it reads until the stream ends.
+/// `helper check FD SEED FROM`: fails unless the rest of the stream is what it should be.
 /// `helper take`: does the same on a descriptor that it is passed over standard input.
 pub fn run(arguments: &[String]) -> i32 {
     process::end_with_parent();
     process::alarm(18);
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["echo", fd] => echo(fd.parse().expect("a descriptor number")),
+        ["check", fd, seed, from] => {
+            let number = |text: &str| text.parse().expect("a number");
+            check(fd.parse().expect("a descriptor number"), number(seed), number(from) as usize)
+        }
         ["take"] => echo(io::take_descriptor(0).fd("a passed descriptor")),
         _ => 2,
     }
@@ -29,5 +34,34 @@ pub fn echo(fd: Fd) -> i32 {
                 }
             }
         }
+    }
+}
+
+/// Becomes a program that does what [`check`] does.
+pub fn become_checker(fd: Fd, seed: u64, from: usize) {
+    let program = std::env::current_exe().expect("this program has a path");
+    let (program, words) = (program.display().to_string(), [fd.to_string(), seed.to_string()]);
+    let [fd, seed] = &words;
+    process::exec(&[&program, "--helper", "check", fd, seed, &from.to_string()]).value("exec");
+}
+
+/// Reads from byte `from` of a sequence to the end of the stream; 0 if they were right.
+pub fn check(fd: Fd, seed: u64, from: usize) -> i32 {
+    let mut checker = crate::pattern::Checker::starting_at(seed, from as u64);
+    let mut room = vec![0; 1 << 16];
+    loop {
+        match io::read(fd, &mut room) {
+            Got::Value(0) => break,
+            Got::Errno(libc::EAGAIN) => {
+                crate::calls::wait::poll(&[(fd, libc::POLLIN)], 10_000);
+            }
+            Got::Errno(_) => return 3,
+            got => checker.take(&room[..got.count().expect("read gave a count")]),
+        }
+    }
+    match checker.verdict() {
+        verdict if !verdict.ends_with("right") => 4,
+        _ if checker.count() <= from as u64 => 5,
+        _ => 0,
     }
 }

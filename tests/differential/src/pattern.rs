@@ -36,6 +36,10 @@ impl Checker {
         Checker { seed, offset: 0, wrong: None }
     }
 
+    pub fn starting_at(seed: u64, offset: u64) -> Checker {
+        Checker { offset, ..Checker::new(seed) }
+    }
+
     pub fn take(&mut self, piece: &[u8]) {
         if self.wrong.is_none() {
             let expected = bytes(self.seed, self.offset, piece.len());

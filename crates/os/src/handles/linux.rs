@@ -274,6 +274,12 @@ pub fn shut_writing(fd: i32) {
     let _ = unsafe { sys!(libc::SYS_shutdown, fd, libc::SHUT_WR) };
 }
 
+/// Whether a close is to wait for the peer, or to be a reset (SO_LINGER).
+pub fn lingers(fd: i32) -> bool {
+    // The first int of the answer says whether it is on.
+    option_int(fd, libc::SOL_SOCKET, libc::SO_LINGER).is_ok_and(|on| on != 0)
+}
+
 /// Makes the coming close a reset (SO_LINGER of zero seconds).
 pub fn close_will_reset(fd: i32) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };

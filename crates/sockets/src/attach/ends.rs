@@ -11,11 +11,11 @@ use shunt_pairing::message::Kind;
 use shunt_stats::Reason;
 use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 
-use super::fin::fin_if_due;
+use super::fin::{fin_if_due, hold_fin};
 use super::leave::await_answer;
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
-use crate::pool::{Mode, RecvSide, Socket};
+use crate::pool::{Mode, RecvSide, SendSide, Socket};
 use crate::service;
 use crate::wait;
 
@@ -110,11 +110,26 @@ pub struct Farewell {
     pub reset: bool,
 }
 
+/// An orderly close with bytes unread in the ring: its FIN is held, so that a reader that leaves
+/// the ring meanwhile gets them by TCP.
+fn ends_later(socket: &Socket, send: &mut SendSide) -> bool {
+    let fd = socket.fd.load(Relaxed);
+    // With these the close is not orderly, or is waited for.
+    let at_once = || handles::lingers(fd) || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
+    if send.fin_pending {
+        return service::keep_after_close(socket, send);
+    }
+    if send.writer.on() != WriterOn::Ring || at_once() || !hold_fin(socket, send).unwrap_or(false) {
+        return false;
+    }
+    service::keep_after_close(socket, send)
+}
+
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
 /// process holds it.
 pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     let mut farewell = Farewell { reset: false };
-    wait::epoll::forget_all(index, socket);
+    let members = wait::epoll::forget_all(index, socket);
     let mut recv = socket.recv.lock();
     let mut send = socket.send.lock();
     let attached = socket.mode() == Mode::Attached;
@@ -123,11 +138,6 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     if let (true, Some(link)) = (attached, link) {
         let slot = socket.slot.load(Relaxed);
         let words = incoming(link, slot);
-        let _ = go_down(socket, &mut send);
-        let flushed = resend(socket, &mut send).unwrap_or(true);
-        if !flushed {
-            orphaned = service::resend_after_close(socket, &mut send);
-        }
         let offset = recv.offset;
         if recv.offset_known {
             let asked = if alone {
@@ -148,14 +158,24 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
                 }
             }
         }
+        orphaned = alone && !farewell.reset && ends_later(socket, &mut send);
+        if !orphaned {
+            let _ = go_down(socket, &mut send);
+            let flushed = resend(socket, &mut send).unwrap_or(true);
+            fin_if_due(socket, &mut send);
+            orphaned = !flushed && service::keep_after_close(socket, &mut send);
+        }
+        if orphaned {
+            wait::epoll::drop_from_kernel(&members);
+        }
     }
     socket.set_mode(Mode::Free);
     socket.link.store(null_mut(), SeqCst);
     if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
         let slot = socket.slot.swap(VACANT, SeqCst);
         wake_futexes(link, slot);
-        link.set_stream(slot, VACANT);
         if !orphaned {
+            link.set_stream(slot, VACANT);
             service::released(link, slot);
         }
     }

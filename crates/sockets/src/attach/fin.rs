@@ -2,13 +2,12 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::outgoing;
-use shunt_carriers::Sender;
 use shunt_os::{handles, tcp};
 use shunt_pairing::message::Kind;
-use shunt_stream::{End, WriterOn};
+use shunt_stream::WriterOn;
 
 use super::ends::break_stream;
+use super::stop::leaves_unread;
 use super::writer::{flush, go_down, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
@@ -21,22 +20,14 @@ pub(super) fn fin_if_due(socket: &Socket, send: &mut SendSide) {
     }
 }
 
-/// shutdown(SHUT_WR) with bytes unread in the ring: the FIN is held back until the reader has
+/// shutdown(SHUT_WR), or close, with bytes unread in the ring: the FIN is held back until the reader has
 /// taken them, because a reader that leaves meanwhile gets them by TCP, where nothing may come
 /// before them. False if there is no reason to hold it.
 pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
-    let (Some(link), WriterOn::Ring) = (socket.link(), send.writer.on()) else { return Ok(false) };
-    let slot = socket.slot.load(Relaxed);
-    let seen = shunt_stream::Words::end(&outgoing(link, slot)) == End::Seen.encode();
-    let unread = match &mut send.producer {
-        Some(producer) => producer.unread()?.unwrap_or(0),
-        None => 0,
-    };
-    let hold =
-        seen && unread > 0 && link.is_alive() && !tcp::peer_has_ended(socket.fd.load(Relaxed));
-    if hold {
+    let hold = leaves_unread(socket, send)? && !tcp::peer_has_ended(socket.fd.load(Relaxed));
+    if let (true, Some(link)) = (hold, socket.link()) {
         send.fin_pending = true;
-        tell(link, Kind::FinHeld, slot);
+        tell(link, Kind::FinHeld, socket.slot.load(Relaxed));
     }
     Ok(hold)
 }

@@ -9,67 +9,119 @@ use shunt_stats::{Carrier, Reason};
 use shunt_stream::{End, ReaderOn, StopOutcome, WriterOn};
 
 use super::ends::break_stream;
+use super::fin::fin_if_due;
+use super::stop::{ask_to_stop, await_stop};
 use super::writer::{go_down, resend};
-use super::{tell, wake_own, Broken};
-use crate::pool::{stage, Mode, RecvSide, SendSide, Socket};
+use super::{observe_writer, tell, wake_own, Broken};
+use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
 use crate::{search, wait};
 
-/// Takes the stream back to TCP for good: somebody whom we cannot follow is about to use it.
-/// Nothing waits for the peer; what it must send again comes by TCP, in order.
-pub fn leave(index: u32, socket: &'static Socket, reason: Reason) {
-    socket.pinned.store(true, SeqCst);
-    search::stop_waiting(socket);
-    match socket.mode() {
-        Mode::Plain => {
-            socket.stage.store(stage::SETTLED, Relaxed);
-            if let Some(entry) = socket.entry() {
+/// Takes the stream back to TCP for good: somebody whom we cannot follow is about to use it. What
+/// must be sent again comes by TCP, in order; the peer's process is given a little time for its
+/// share.
+pub fn leave(index: u32, reason: Reason) {
+    leave_all(&[index], reason);
+}
+
+/// As [`leave`]; the peers do their shares at the same time.
+pub fn leave_all(streams: &[u32], reason: Reason) {
+    let begun: Vec<Leaving> =
+        streams.iter().filter_map(|index| Leaving::begin(*index, reason)).collect();
+    begun.into_iter().for_each(|leaving| leaving.finish(reason));
+}
+
+/// A stream on its way back to TCP.
+struct Leaving {
+    index: u32,
+    generation: u32,
+    link: &'static Link,
+    slot: u32,
+    was_up: bool,
+    /// The peer was asked to send again what this reader left.
+    asked: bool,
+    /// The peer was asked to stop reading its ring.
+    told_to_stop: bool,
+}
+
+impl Leaving {
+    fn begin(index: u32, reason: Reason) -> Option<Leaving> {
+        let socket = pool::get(index);
+        socket.pinned.store(true, SeqCst);
+        search::stop_waiting(socket);
+        match socket.mode() {
+            Mode::Plain => {
+                socket.stage.store(stage::SETTLED, Relaxed);
+                if let Some(entry) = socket.entry() {
+                    entry.set_reason(reason);
+                }
+                return None;
+            }
+            Mode::Attached => {}
+            _ => return None,
+        }
+        let begun = (|| -> Result<Option<Leaving>, Broken> {
+            let mut recv = socket.recv.lock();
+            let mut send = socket.send.lock();
+            let (Mode::Attached, Some(link)) = (socket.mode(), socket.link()) else {
+                return Ok(None);
+            };
+            let was_up = on_ring(&recv, &send);
+            let told_to_stop = ask_to_stop(socket, &mut send)?;
+            let asked = stop_reading(socket, &mut recv)? == StopOutcome::Asked;
+            let slot = socket.slot.load(Relaxed);
+            let generation = socket.generation.load(Relaxed);
+            Ok(Some(Leaving { index, generation, link, slot, was_up, asked, told_to_stop }))
+        })();
+        begun.unwrap_or_else(|Broken| {
+            break_stream(index, socket);
+            None
+        })
+    }
+
+    fn finish(self, reason: Reason) {
+        let socket = pool::get(self.index);
+        if self.told_to_stop {
+            await_stop(self.link, self.slot);
+        }
+        let mut done = (|| -> Result<bool, Broken> {
+            let mut send = socket.send.lock();
+            let is_it = socket.generation.load(Relaxed) == self.generation;
+            if !is_it || socket.mode() != Mode::Attached {
+                return Ok(true);
+            }
+            observe_writer(socket, &mut send)?;
+            go_down(socket, &mut send)?;
+            let sent = resend(socket, &mut send)?;
+            if sent {
+                fin_if_due(socket, &mut send);
+            }
+            if let (true, Some(entry)) = (self.was_up, socket.entry()) {
+                entry.reverted();
                 entry.set_reason(reason);
+                entry.set_carrier_rx(Carrier::Tcp);
             }
-            return;
+            Ok(sent)
+        })();
+        if self.asked && done.is_ok() {
+            await_answer(self.link, self.slot);
         }
-        Mode::Attached => {}
-        _ => return,
-    }
-    let mut asked = None;
-    let done = (|| -> Result<bool, Broken> {
-        let mut recv = socket.recv.lock();
-        let mut send = socket.send.lock();
-        if socket.mode() != Mode::Attached {
-            return Ok(true);
+        if matches!((reason, &done), (Reason::Exec | Reason::PassedDescriptor, Ok(false))) {
+            // This process, or its threads, may be gone soon: the rest must be out before.
+            done = resend_all(socket);
         }
-        let was_up = on_ring(&recv, &send);
-        go_down(socket, &mut send)?;
-        let sent = resend(socket, &mut send)?;
-        if stop_reading(socket, &mut recv)? == StopOutcome::Asked {
-            asked = socket.link().map(|link| (link, socket.slot.load(Relaxed)));
-        }
-        if let (true, Some(entry)) = (was_up, socket.entry()) {
-            entry.reverted();
-            entry.set_reason(reason);
-            entry.set_carrier_rx(Carrier::Tcp);
-        }
-        Ok(sent)
-    })();
-    if let (Some((link, slot)), true) = (asked, done.is_ok()) {
-        await_answer(link, slot);
-    }
-    let done = if matches!(reason, Reason::Exec | Reason::PassedDescriptor) {
-        // This process, or its threads, may be gone soon: the rest must be out before.
-        done.and_then(|sent| if sent { Ok(true) } else { resend_all(socket) })
-    } else {
-        done
-    };
-    match done {
-        Ok(true) => {}
-        Ok(false) => {
-            if let Some(service) = service::running() {
-                service.ask(Request::Flush { index, generation: socket.generation.load(Relaxed) });
+        match done {
+            Ok(true) => {}
+            Ok(false) => {
+                if let Some(service) = service::running() {
+                    let Leaving { index, generation, .. } = self;
+                    service.ask(Request::Flush { index, generation });
+                }
             }
+            Err(Broken) => break_stream(self.index, socket),
         }
-        Err(Broken) => break_stream(index, socket),
+        settle_on_tcp(self.index, socket);
     }
-    settle_on_tcp(index, socket);
 }
 
 /// Sends everything again before it returns; the kernel's buffer takes a ring's worth at once

@@ -21,12 +21,14 @@ use crate::{inherit, search, wait};
 mod ends;
 mod fin;
 mod leave;
+mod stop;
 mod writer;
 
 pub use ends::{break_stream, detach, peer_died, restart_consumer, Farewell};
 pub use fin::{fin_is_held, hold_fin, report_drained, send_held_fin};
-pub use leave::{leave, settle_on_tcp};
+pub use leave::{leave, leave_all, settle_on_tcp};
 pub use shunt_carriers::shm::{incoming, outgoing};
+pub use stop::{ask_to_stop, settle_before_end, stop_for_writer};
 pub use writer::{flush, go_down, resend, try_go_up};
 
 /// Something a peer wrote that cannot be.
@@ -93,7 +95,7 @@ pub fn try_agree(index: u32, socket: &'static Socket) {
     match managed(index, socket) {
         Managed::All => {}
         Managed::Later => return,
-        Managed::Never => return leave(index, socket, Reason::NestedEpoll),
+        Managed::Never => return leave(index, Reason::NestedEpoll),
     }
     let mut recv = socket.recv.lock();
     if socket.mode() == Mode::Attached {

@@ -28,7 +28,7 @@ pub fn classify(fd: i32) -> Entry {
                 if let (Entry::Socket(index), Ok(_)) = (entry, shunt_os::peer::tuple(fd)) {
                     // It came connected from elsewhere: who called connect, and who else holds
                     // it, is not known here.
-                    attach::leave(index, pool::get(index), Reason::SharedWithOtherProcess);
+                    attach::leave(index, Reason::SharedWithOtherProcess);
                 }
                 entry
             } else {
@@ -193,7 +193,7 @@ fn touch_or_leave(index: u32, reason: Reason) {
     let socket = pool::get(index);
     match socket.mode() {
         Mode::Inherited => inherit::touch(index),
-        _ => attach::leave(index, socket, reason),
+        _ => attach::leave(index, reason),
     }
 }
 

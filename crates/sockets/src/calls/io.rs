@@ -124,7 +124,7 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
         Found::Foreign | Found::Left(_) => Outcome::PassThrough,
         Found::Plain(index, socket) => {
             if flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
-                attach::leave(index, socket, Reason::UrgentData);
+                attach::leave(index, Reason::UrgentData);
             }
             let generation = socket.generation.load(Acquire);
             let request = send::Request { fd, generation, vector, flags, already: 0 };
@@ -229,7 +229,7 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
             // Ancillary data on TCP is time stamps and zero copy: the kernel's.
             match pool::get(index).mode() {
                 Mode::Inherited => inherit::touch(index),
-                _ => attach::leave(index, pool::get(index), Reason::UnsupportedOption),
+                _ => attach::leave(index, Reason::UnsupportedOption),
             }
             // Bytes of the ring may still be on their way to TCP: behind them.
             // SAFETY: as the program's call.
@@ -493,7 +493,7 @@ pub fn before_splice(fd: c_int) {
         match socket.mode() {
             Mode::Inherited => inherit::touch(index),
             _ => {
-                attach::leave(index, socket, Reason::Splice);
+                attach::leave(index, Reason::Splice);
                 process::count(Reason::Splice);
             }
         }

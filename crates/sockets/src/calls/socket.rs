@@ -102,7 +102,7 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     }
     match socket.mode() {
         Mode::Inherited => inherit::touch(index),
-        _ => attach::leave(index, socket, reason),
+        _ => attach::leave(index, reason),
     }
     process::count(reason);
 }

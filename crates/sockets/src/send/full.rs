@@ -6,7 +6,7 @@ use shunt_ring::WAIT_SET;
 use shunt_stats::Reason;
 use shunt_stream::WriterOn;
 
-use crate::attach::{self, break_stream, go_down, observe_writer, resend};
+use crate::attach::{self, ask_to_stop, break_stream, go_down, observe_writer, resend};
 use crate::pool::{Mode, SendSide, Socket};
 use crate::service;
 use crate::wait::blocking::{self, Watch};
@@ -56,7 +56,7 @@ pub fn has_room(socket: &Socket, side: &mut SendSide) -> bool {
 }
 
 /// A while after [`is_full`], in the service thread. The reader has taken nothing since the last
-/// look: go on over TCP. True if it must be looked at again.
+/// look: the stream is to go on over TCP. True if it must be looked at again.
 pub fn still_full(index: u32, socket: &'static Socket) -> bool {
     {
         let mut side = socket.send.lock();
@@ -68,11 +68,14 @@ pub fn still_full(index: u32, socket: &'static Socket) -> bool {
         }
         let head = direction.head();
         if core::mem::replace(&mut side.full_head, head) != head {
+            side.asked_to_stop = false;
             return true;
         }
-        socket.full.store(false, Relaxed);
     }
-    spill_now(index, socket);
+    if !spill_now(index, socket) {
+        return true;
+    }
+    socket.full.store(false, Relaxed);
     attach::wake_own(index, socket);
     false
 }
@@ -85,13 +88,19 @@ pub(super) fn spill(index: u32, socket: &'static Socket, watch: &Watch) {
     }
 }
 
-/// A full ring is left for the kernel's buffer, which holds more.
+/// A full ring is left for the kernel's buffer, which holds more. The reader's process is asked to
+/// stop first, and only if it does not answer until the next time the ring is left with what is in
+/// it. False if it was asked just now.
 #[cold]
-fn spill_now(index: u32, socket: &'static Socket) {
+fn spill_now(index: u32, socket: &'static Socket) -> bool {
     let broken = {
         let mut side = socket.send.lock();
         if socket.mode() != Mode::Attached || side.writer.on() != WriterOn::Ring {
-            return;
+            return true;
+        }
+        if !side.asked_to_stop && matches!(ask_to_stop(socket, &mut side), Ok(true)) {
+            side.asked_to_stop = true;
+            return false;
         }
         let done = observe_writer(socket, &mut side)
             .and_then(|_| go_down(socket, &mut side))
@@ -109,4 +118,5 @@ fn spill_now(index: u32, socket: &'static Socket) {
     if broken {
         break_stream(index, socket);
     }
+    true
 }

@@ -67,7 +67,7 @@ pub fn send(
     if request.flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
         let reason =
             if request.flags & libc::MSG_OOB != 0 { Reason::UrgentData } else { Reason::ZeroCopy };
-        attach::leave(index, socket, reason);
+        attach::leave(index, reason);
     }
     let wanted = wanted(request.vector);
     if wanted == 0 {

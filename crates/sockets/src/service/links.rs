@@ -37,7 +37,7 @@ pub fn released(link: &'static Link, slot: u32) {
 
 /// The peer is gone: once no stream stands on the link, its descriptors and memory go.
 pub fn retire_if_empty(link: &'static Link) {
-    if !link.is_alive() && link.streams().next().is_none() {
+    if !link.is_alive() && link.is_empty() {
         crate::wait::epoll::forget_link(link);
         link.retire();
     }
@@ -96,9 +96,13 @@ impl Work {
         received: &Received,
     ) -> bool {
         match message.kind {
-            Kind::Stopped => {
+            Kind::Stopped => match link.stream(message.slot) {
+                Some(index) => attach::flush(index, pool::get(index)),
+                None => self.finish_orphans(),
+            },
+            Kind::Yield => {
                 if let Some(index) = link.stream(message.slot) {
-                    attach::flush(index, pool::get(index));
+                    attach::stop_for_writer(index, pool::get(index));
                 }
             }
             Kind::FinHeld => {
@@ -106,11 +110,10 @@ impl Work {
                     attach::fin_is_held(index, pool::get(index));
                 }
             }
-            Kind::Drained => {
-                if let Some(index) = link.stream(message.slot) {
-                    attach::send_held_fin(index, pool::get(index));
-                }
-            }
+            Kind::Drained => match link.stream(message.slot) {
+                Some(index) => attach::send_held_fin(index, pool::get(index)),
+                None => self.let_go_of_orphan(link, message.slot),
+            },
             Kind::Released => free_if_last(link, message.slot),
             Kind::Offer => self.consider(link, message, received),
             Kind::Accept => return self.accepted(link, message, received),
@@ -135,6 +138,7 @@ impl Work {
         (lost, self.offered) = core::mem::take(&mut self.offered)
             .into_iter()
             .partition(|o| core::ptr::eq(o.link, link));
+        self.orphans_of_dead(link);
         link.wake_own();
         self.service.links.lock().retain(|known| !core::ptr::eq(known.link, link));
         retire_if_empty(link);

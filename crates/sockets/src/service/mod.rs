@@ -6,7 +6,7 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 
 use shunt_link::Link;
 use shunt_os::peer::Diagnosis;
@@ -29,7 +29,7 @@ mod offers;
 mod orphans;
 
 pub use links::{links_serving, released, retire_if_empty};
-pub use orphans::resend_after_close;
+pub use orphans::{has_orphans, hurry_orphans, keep_after_close};
 
 const STACK_BYTES: usize = 128 * 1024;
 /// Slots of the first link to a process; further links to the same process have more.
@@ -46,7 +46,7 @@ pub enum Request {
     Flush { index: u32, generation: u32 },
     /// Send a control message that did not fit.
     Tell { link: &'static Link, message: Message },
-    /// Finish the re-send of a closed stream.
+    /// Finish what a closed stream left.
     Finish(Orphan),
 }
 
@@ -60,6 +60,10 @@ pub struct Service {
     full: Lock<Vec<(u32, u32)>>,
     /// Control sockets of handshakes under way: a forked child closes them.
     meeting: Lock<Vec<i32>>,
+    /// Connections of streams that were closed and are not finished: a forked child closes them.
+    orphans: Lock<Vec<i32>>,
+    /// The peers are to take what closed streams left.
+    hurry: AtomicBool,
 }
 
 /// What only the thread itself touches.
@@ -119,6 +123,8 @@ pub fn start() -> Option<&'static Service> {
         links: Lock::new(Vec::new()),
         full: Lock::new(Vec::new()),
         meeting: Lock::new(Vec::new()),
+        orphans: Lock::new(Vec::new()),
+        hurry: AtomicBool::new(false),
     }));
     if !spawn(service) {
         handles::close(epoll);
@@ -280,6 +286,7 @@ impl Work {
                 handles::silence(self.service.bell);
                 let requests = core::mem::take(&mut *self.service.requests.lock());
                 requests.into_iter().for_each(|request| self.serve(request));
+                self.hurry();
             }
             tag::HANDSHAKE => self.advance(index as i32),
             tag::LINK => self.listen(index as i32),
@@ -293,7 +300,7 @@ impl Work {
                     self.companion_event(index, socket, events);
                 }
             }
-            tag::ORPHAN => self.finish_orphans(),
+            tag::ORPHAN => self.orphan_event(index as i32),
             tag::FAMILY => inherit::answer_children(index as i32),
             _ => {}
         }
@@ -322,14 +329,7 @@ impl Work {
                     self.service.ask(Request::Tell { link, message });
                 }
             }
-            Request::Finish(orphan) => {
-                let data = tag::ORPHAN;
-                let events = (libc::EPOLLOUT | libc::EPOLLET) as u32;
-                let epoll = self.service.epoll;
-                let _ = handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, orphan.fd, events, data);
-                self.orphans.push(orphan);
-                self.finish_orphans();
-            }
+            Request::Finish(orphan) => self.take_in(orphan),
         }
     }
 
@@ -379,7 +379,9 @@ pub unsafe fn after_fork() {
         service.requests.force_open();
         service.full.force_open();
         service.meeting.force_open();
+        service.orphans.force_open();
     }
+    service.orphans.lock().iter().for_each(|connection| handles::close(*connection));
     service.meeting.lock().iter().for_each(|control| handles::close(*control));
     for known in service.links.lock().iter() {
         handles::close(known.link.control);

@@ -1,69 +1,170 @@
-//! Streams that were closed while bytes of the ring were on their way to TCP.
+//! Streams that were closed while bytes of the ring were not where the next reader finds them: they
+//! are on their way to TCP, or lie in the ring, and the end of the stream is held back behind them.
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::{tcp, Part, Sender, Sent};
-use shunt_link::Link;
+use shunt_carriers::{shm, tcp, Part, Sender, Sent};
+use shunt_link::{Link, ORPHAN, VACANT};
 use shunt_os::handles;
+use shunt_pairing::message::Kind;
 use shunt_stream::{Writer, WriterOn};
 
 use super::links::released;
-use super::{running, Request, Work};
+use super::{running, tag, Request, Work};
 use crate::attach::{self, Broken};
 use crate::pool::{SendSide, Socket};
-/// What is left of a stream that was closed while its ring bytes were on their way to TCP.
+
+/// The sending half of a closed stream. The service has a descriptor of its own, and the slot,
+/// until everything is sent.
 pub struct Orphan {
-    pub(super) fd: i32,
-    pub(super) writer: Writer,
-    pub(super) link: &'static Link,
-    pub(super) slot: u32,
-    pub(super) bytes: Vec<u8>,
-    pub(super) start: u64,
+    fd: i32,
+    writer: Writer,
+    producer: shm::Sender,
+    link: &'static Link,
+    slot: u32,
 }
 
-/// The stream's descriptor closes while bytes of the ring are still on their way to TCP: the
-/// service keeps a descriptor of its own, and the slot, until they are sent. False if it cannot.
-pub fn resend_after_close(socket: &Socket, send: &mut SendSide) -> bool {
-    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return false };
-    let WriterOn::Resend { from, to } = send.writer.on() else { return false };
-    let Some(service) = running() else { return false };
+/// The stream's descriptor closes while bytes of the ring are not where TCP would have them. False
+/// if the service cannot keep one; otherwise the slot is its business.
+pub fn keep_after_close(socket: &Socket, send: &mut SendSide) -> bool {
+    let (Some(link), Some(service)) = (socket.link(), running()) else { return false };
     let Ok(fd) = handles::duplicate(socket.fd.load(Relaxed)) else { return false };
-    let mut bytes = vec![0u8; (to - from) as usize];
-    if producer.copy_back(from, &mut bytes).is_err() {
+    let Some(producer) = send.producer.take() else {
         handles::close(fd);
         return false;
-    }
+    };
     let slot = socket.slot.load(Relaxed);
     let writer = core::mem::take(&mut send.writer);
-    service.ask(Request::Finish(Orphan { fd, writer, link, slot, bytes, start: from }));
+    link.set_stream(slot, ORPHAN);
+    service.orphans.lock().push(fd);
+    service.ask(Request::Finish(Orphan { fd, writer, producer, link, slot }));
     true
 }
 
+/// Has the peers take what orphans hold; false if there are none. For signal handlers too.
+pub fn hurry_orphans() -> bool {
+    let Some(service) = running() else { return false };
+    let some = has_orphans();
+    if some {
+        service.hurry.store(true, Release);
+        handles::ring(service.bell);
+    }
+    some
+}
+
+/// Whether closed streams of this process are not finished.
+pub fn has_orphans() -> bool {
+    running().is_some_and(|it| it.orphans.try_lock().is_some_and(|fds| !fds.is_empty()))
+}
+
 impl Orphan {
-    pub(super) fn advance(&mut self) -> Result<bool, Broken> {
+    /// Goes on as far as it can; true when nothing is left to do.
+    fn advance(&mut self) -> Result<bool, Broken> {
         let words = attach::outgoing(self.link, self.slot);
-        while let WriterOn::Resend { from, to } = self.writer.on() {
-            let rest = &self.bytes[(from - self.start) as usize..(to - self.start) as usize];
-            // SAFETY: a slice of our own.
-            match unsafe { tcp::Sender::new(self.fd).try_send([Part::of(rest)].into_iter()) } {
-                Ok(Sent::Took(count)) => self.writer.resent(&words, from + count as u64)?,
-                Ok(Sent::Full) => return Ok(false),
-                Err(_) => return Ok(true),
-            };
+        let mut companion = tcp::Sender::new(self.fd);
+        let mut buffer = [0u8; 16 * 1024];
+        loop {
+            match self.writer.on() {
+                WriterOn::Tcp => return Ok(true),
+                WriterOn::Ring => {
+                    let tail = self.producer.tail();
+                    if self.writer.observe(&words, tail)? == WriterOn::Ring {
+                        return Ok(false);
+                    }
+                }
+                WriterOn::Resend { from, to } => {
+                    let length = (to - from).min(buffer.len() as u64) as usize;
+                    self.producer.copy_back(from, &mut buffer[..length])?;
+                    let part = Part::of(&buffer[..length]);
+                    // SAFETY: the buffer is our own.
+                    match unsafe { companion.try_send([part].into_iter()) } {
+                        Ok(Sent::Took(count)) => self.writer.resent(&words, from + count as u64)?,
+                        Ok(Sent::Full) => return Ok(false),
+                        Err(_) => return Ok(true),
+                    };
+                }
+            }
         }
-        Ok(true)
+    }
+
+    /// Ends the ring where it is: what the reader has not taken stays there.
+    fn go_down(&mut self) -> Result<(), Broken> {
+        if self.writer.on() == WriterOn::Ring {
+            let tail = self.producer.tail();
+            self.writer.go_down(&attach::outgoing(self.link, self.slot), tail)?;
+            self.producer.wake_receiver();
+        }
+        Ok(())
+    }
+
+    /// The peer's process is gone.
+    fn reader_died(&mut self) -> Result<(), Broken> {
+        let tail = self.producer.tail();
+        self.writer.reader_died(&attach::outgoing(self.link, self.slot), tail)?;
+        Ok(())
     }
 }
 
 impl Work {
+    pub(super) fn take_in(&mut self, orphan: Orphan) {
+        let data = tag::ORPHAN | orphan.fd as u64;
+        let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET) as u32;
+        let _ =
+            handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, orphan.fd, events, data);
+        self.orphans.push(orphan);
+        self.finish_orphans();
+    }
+
+    /// Something happened on an orphan's connection.
+    pub(super) fn orphan_event(&mut self, fd: i32) {
+        // The peer sends to a stream that was closed: TCP would answer with a reset.
+        if shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes > 0) {
+            self.orphans.iter_mut().filter(|orphan| orphan.fd == fd).for_each(|orphan| {
+                let _ = orphan.go_down();
+            });
+        }
+        self.finish_orphans();
+    }
+
+    /// The reader has taken everything.
+    pub(super) fn let_go_of_orphan(&mut self, link: &'static Link, slot: u32) {
+        let of_slot =
+            |orphan: &&mut Orphan| core::ptr::eq(orphan.link, link) && orphan.slot == slot;
+        self.orphans.iter_mut().filter(of_slot).for_each(|orphan| {
+            let _ = orphan.go_down();
+        });
+        self.finish_orphans();
+    }
+
+    pub(super) fn orphans_of_dead(&mut self, link: &'static Link) {
+        self.orphans.iter_mut().filter(|orphan| core::ptr::eq(orphan.link, link)).for_each(
+            |orphan| {
+                let _ = orphan.reader_died();
+            },
+        );
+        self.finish_orphans();
+    }
+
+    pub(super) fn hurry(&self) {
+        if !self.service.hurry.swap(false, AcqRel) {
+            return;
+        }
+        for orphan in &self.orphans {
+            attach::tell(orphan.link, Kind::Yield, orphan.slot);
+        }
+    }
+
     pub(super) fn finish_orphans(&mut self) {
-        let epoll = self.service.epoll;
+        let service = self.service;
         self.orphans.retain_mut(|orphan| match orphan.advance() {
             Ok(false) => true,
             Ok(true) | Err(Broken) => {
-                let _ = handles::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, orphan.fd, 0, 0);
-                handles::close(orphan.fd);
+                let fd = orphan.fd;
+                let _ = handles::epoll_ctl(service.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                handles::close(fd);
+                orphan.link.set_stream(orphan.slot, VACANT);
                 released(orphan.link, orphan.slot);
+                service.orphans.lock().retain(|kept| *kept != fd);
                 false
             }
         });

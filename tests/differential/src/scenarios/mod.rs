@@ -4,6 +4,7 @@
 mod basic;
 mod descriptors;
 mod ends;
+mod left_bytes;
 mod options;
 mod processes;
 mod readiness;
@@ -40,6 +41,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         basic::IN_EVERY_FAMILY,
         ends::ALL,
         readiness::ALL,
+        left_bytes::ALL,
         processes::ALL,
         descriptors::ALL,
         options::ALL,

@@ -123,10 +123,10 @@ fn add(
     socket.memberships.lock().push(Membership { set: set_index, fd });
     if unserved {
         let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
-        attach::leave(index, socket, reason);
+        attach::leave(index, reason);
     } else if socket.mode() == Mode::Attached && manage(set, socket, fd, true) == Managed::Never {
         // Attached while it was added, and perhaps on the ring already.
-        attach::leave(index, socket, Reason::NestedEpoll);
+        attach::leave(index, Reason::NestedEpoll);
     }
     Outcome::Genuine(0)
 }

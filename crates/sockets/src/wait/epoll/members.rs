@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::{set_at, tag, Set, FREE, TAGGED};
 use crate::attach;
-use crate::pool::{self, Socket};
+use crate::pool::{Membership, Socket};
 use crate::wait::state::State;
 
 /// Whether a stream's registrations are ours.
@@ -113,11 +113,21 @@ pub fn release_all(_index: u32, socket: &'static Socket) {
     }
 }
 
-/// The socket's last descriptor closes: the kernel drops its registrations, and so do we.
-pub fn forget_all(_index: u32, socket: &'static Socket) {
+/// The socket's last descriptor closes: the kernel drops its registrations, and so do we. Returns
+/// which there were.
+pub fn forget_all(_index: u32, socket: &'static Socket) -> Vec<Membership> {
     let members = core::mem::take(&mut *socket.memberships.lock());
-    for member in members {
+    for member in &members {
         remove(member.set, member.fd);
+    }
+    members
+}
+
+/// The connection stays open under a descriptor of ours: the kernel is to drop them all the same.
+pub fn drop_from_kernel(members: &[Membership]) {
+    for member in members {
+        let set = set_at(member.set).fd.load(Relaxed);
+        let _ = handles::epoll_ctl(set, libc::EPOLL_CTL_DEL, member.fd, 0, 0);
     }
 }
 
@@ -141,10 +151,7 @@ pub fn leave_nested(set_index: u32) {
         inner.nested = true;
         inner.registrations.all().map(|(_, r)| r.socket).collect()
     };
-    for index in sockets {
-        let socket = pool::get(index);
-        attach::leave(index, socket, Reason::NestedEpoll);
-    }
+    attach::leave_all(&sockets, Reason::NestedEpoll);
     let mut inner = set.inner.lock();
     if set.managed.load(SeqCst) == 0 {
         let set_fd = set.fd.load(Relaxed);

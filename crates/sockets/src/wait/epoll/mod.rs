@@ -28,8 +28,8 @@ mod waiting;
 
 pub use control::control;
 pub use members::{
-    forget_all, forget_link, leave_nested, manage_all, release_all, release_inherited, stir,
-    Managed,
+    drop_from_kernel, forget_all, forget_link, leave_nested, manage_all, release_all,
+    release_inherited, stir, Managed,
 };
 pub use waiting::{wait, Limits};
 

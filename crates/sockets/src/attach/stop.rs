@@ -1,0 +1,132 @@
+//! A writer that would go on over TCP has the reader stop first: then what is unread in the ring is
+//! sent again by TCP, in order, and whoever reads next needs no ring (`docs/design/handover.md`).
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_carriers::shm::outgoing;
+use shunt_carriers::Sender;
+use shunt_link::Link;
+use shunt_os::{clock, handles, raw};
+use shunt_pairing::message::{Kind, Message};
+use shunt_stream::{End, Words, WriterOn};
+
+use super::ends::break_stream;
+use super::leave::stop_reading;
+use super::{go_down, resend, tell, wake_own, Broken};
+use crate::pool::{self, Mode, SendSide, Socket};
+use crate::service;
+
+/// How long a reader's service thread is given to answer, in ns.
+pub const ANSWER_NS_MAX: u64 = 20_000_000;
+/// How long the end of a process waits for its peers, in ns.
+const END_NS_MAX: u64 = 100_000_000;
+
+/// Whether the reader is on the ring, has not taken everything, and could stop.
+pub(super) fn leaves_unread(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
+    let (Some(link), WriterOn::Ring) = (socket.link(), send.writer.on()) else { return Ok(false) };
+    let unread = match &mut send.producer {
+        Some(producer) => producer.unread()?.unwrap_or(0),
+        None => 0,
+    };
+    Ok(unread > 0 && link.is_alive() && is_seen(link, socket.slot.load(Relaxed)))
+}
+
+fn is_seen(link: &Link, slot: u32) -> bool {
+    Words::end(&outgoing(link, slot)) == End::Seen.encode()
+}
+
+/// Asks the reader's process to stop, if it has something unread in the ring. Its answer is a
+/// `Stopped`, and [`flush`](super::flush) sends the rest.
+pub fn ask_to_stop(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
+    let asks = leaves_unread(socket, send)?;
+    if let (true, Some(link)) = (asks, socket.link()) {
+        tell(link, Kind::Yield, socket.slot.load(Relaxed));
+    }
+    Ok(asks)
+}
+
+/// After [`ask_to_stop`], no lock held: waits a little for the reader to have stopped.
+pub(super) fn await_stop(link: &Link, slot: u32) {
+    wait_until(ANSWER_NS_MAX, || !link.is_alive() || !is_seen(link, slot));
+}
+
+/// The writer asked: this process reads TCP from here on, until both go up again.
+pub fn stop_for_writer(index: u32, socket: &'static Socket) {
+    let stopped = {
+        let mut recv = socket.recv.lock();
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        stop_reading(socket, &mut recv)
+    };
+    match stopped {
+        Ok(_) => wake_own(index, socket),
+        Err(Broken) => break_stream(index, socket),
+    }
+}
+
+/// This process ends, or becomes another program, perhaps in a signal handler: what lies unread in
+/// rings that it writes is to be on TCP by then, which outlives it. Waits a little for that.
+pub fn settle_before_end() {
+    let mut asked = false;
+    pool::try_each(|socket| {
+        let Some(mut send) = socket.send.try_lock() else { return };
+        if socket.mode() != Mode::Attached || send.writer.on() != WriterOn::Ring {
+            return;
+        }
+        let unread = leaves_unread(socket, &mut send).is_ok_and(|unread| unread);
+        let Some(link) = socket.link() else { return };
+        if !is_seen(link, socket.slot.load(Relaxed)) {
+            // Nobody has to be asked.
+            let _ = go_down(socket, &mut send).and_then(|_| resend(socket, &mut send));
+        } else if unread {
+            let message = Message::of(Kind::Yield, socket.slot.load(Relaxed)).encode();
+            asked |= handles::send_message(link.control, &message, &[]).is_ok();
+        }
+    });
+    asked |= service::hurry_orphans();
+    if asked {
+        wait_until(END_NS_MAX, || !some_unsettled() && !service::has_orphans());
+    }
+}
+
+/// Whether the service thread has still to send again what a reader left, or the reader to leave it.
+fn some_unsettled() -> bool {
+    let mut unsettled = false;
+    pool::try_each(|socket| {
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        let Some(mut send) = socket.send.try_lock() else {
+            // The service thread may be at it.
+            unsettled = true;
+            return;
+        };
+        unsettled |= match send.writer.on() {
+            WriterOn::Tcp => false,
+            WriterOn::Resend { .. } => true,
+            WriterOn::Ring => {
+                let stopped = socket.link().is_some_and(|link| {
+                    let end = Words::end(&outgoing(link, socket.slot.load(Relaxed)));
+                    matches!(End::decode(end), Ok(End::Stop(_)))
+                });
+                stopped || leaves_unread(socket, &mut send).is_ok_and(|unread| unread)
+            }
+        };
+    });
+    unsettled
+}
+
+/// Yields the core, then sleeps, until `ready` or `limit` ns have passed.
+pub fn wait_until(limit: u64, ready: impl Fn() -> bool) {
+    let began = clock::now_ns();
+    let mut turn = 0;
+    while !ready() && clock::now_ns() - began < limit {
+        if turn < 50 {
+            raw::sched_yield();
+        } else {
+            raw::nanosleep(50_000);
+        }
+        turn += 1;
+    }
+}
