@@ -32,6 +32,8 @@ pub use links::{links_serving, released, retire_if_empty};
 pub use orphans::{has_orphans, hurry_orphans, keep_after_close};
 
 const STACK_BYTES: usize = 128 * 1024;
+/// The thread works for some microseconds at a time, and somebody waits for it.
+const TURN_NS: u64 = 100_000;
 /// Slots of the first link to a process; further links to the same process have more.
 const SLOTS_FIRST: u32 = 64;
 const SLOTS_MAX: u32 = 4096;
@@ -172,6 +174,7 @@ extern "C" fn body(argument: *mut c_void) -> *mut c_void {
         by_ports: ByPorts::default(),
         next_offer: 1,
     };
+    shunt_os::raw::take_short_turns(TURN_NS);
     work.run()
 }
 
