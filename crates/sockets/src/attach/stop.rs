@@ -14,7 +14,7 @@ use super::ends::break_stream;
 use super::leave::stop_reading;
 use super::{go_down, resend, tell, wake_own, Broken};
 use crate::pool::{self, Mode, SendSide, Socket};
-use crate::service;
+use crate::{service, wait};
 
 /// How long a reader's service thread is given to answer, in ns.
 pub const ANSWER_NS_MAX: u64 = 20_000_000;
@@ -57,10 +57,14 @@ pub fn stop_for_writer(index: u32, socket: &'static Socket) {
         if socket.mode() != Mode::Attached {
             return;
         }
-        stop_reading(socket, &mut recv)
+        let offset = recv.offset;
+        stop_reading(socket, &mut recv).map(|_| offset)
     };
     match stopped {
-        Ok(_) => wake_own(index, socket),
+        Ok(offset) => {
+            wait::epoll::retract_beyond(offset, socket);
+            wake_own(index, socket);
+        }
         Err(Broken) => break_stream(index, socket),
     }
 }

@@ -142,6 +142,17 @@ pub fn stir(_index: u32, socket: &'static Socket) {
     }
 }
 
+/// What was told as having arrived beyond `offset` comes once more, by TCP: it is an edge again.
+pub fn retract_beyond(offset: u64, socket: &Socket) {
+    // Lock order: a stream's memberships, then a set.
+    for member in socket.memberships.lock().iter() {
+        if let Some(registration) = set_at(member.set).inner.lock().registrations.get_mut(member.fd)
+        {
+            registration.told.arrived = registration.told.arrived.min(offset);
+        }
+    }
+}
+
 /// The set's readiness is watched through its own descriptor, which only the kernel can signal:
 /// its streams go back to TCP.
 pub fn leave_nested(set_index: u32) {

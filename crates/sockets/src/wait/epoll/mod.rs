@@ -29,7 +29,7 @@ mod waiting;
 pub use control::control;
 pub use members::{
     drop_from_kernel, forget_all, forget_link, leave_nested, manage_all, release_all,
-    release_inherited, stir, Managed,
+    release_inherited, retract_beyond, stir, Managed,
 };
 pub use waiting::{wait, Limits};
 
