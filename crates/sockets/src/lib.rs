@@ -23,6 +23,7 @@ pub mod lock;
 pub mod outcome;
 pub mod pool;
 pub mod process;
+pub mod quiet;
 pub mod receive;
 pub mod search;
 pub mod send;

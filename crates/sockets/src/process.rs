@@ -26,6 +26,11 @@ pub fn enabled() -> bool {
     ENABLED.load(Relaxed)
 }
 
+/// Looks at calls again, or no more.
+pub fn set_enabled(enabled: bool) {
+    ENABLED.store(enabled, SeqCst);
+}
+
 /// Reads the settings. Called once, before `main`.
 pub fn start() {
     // SAFETY: getauxval has no preconditions.

@@ -14,7 +14,7 @@ use shunt_stats::{Carrier, Reason};
 use crate::lock::Lock;
 use crate::pool::{self, stage, Socket};
 use crate::service::{self, Request};
-use crate::{inherit, process};
+use crate::{inherit, process, quiet};
 
 /// Messages in one direction after which the other end is looked for.
 const MESSAGES_MIN: u32 = 3;
@@ -90,6 +90,9 @@ fn search(index: u32, socket: &'static Socket) {
             socket,
             if process::has_bad_setting() { Reason::BadSetting } else { Reason::UnsupportedOption },
         );
+    }
+    if let Some(reason) = quiet::keeps_to_tcp() {
+        return settle(socket, reason);
     }
     if !inherit::is_sole_holder(socket) {
         if let Some(entry) = socket.entry() {

@@ -78,6 +78,9 @@ catalog! {
         LinkFailed = "link_failed", "the link to the other process broke";
         ForkChild = "fork_child", "a forked child uses it together with its parent";
         OtherLibc = "other_libc", "the program uses a C library that cannot load ours";
+        Seccomp = "seccomp", "the process put itself under a seccomp filter";
+        Namespaces = "namespaces", "the process changed its namespaces";
+        IoUring = "io_uring", "the process uses io_uring, which passes by the C library";
     }
 }
 

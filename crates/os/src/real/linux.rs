@@ -91,6 +91,9 @@ genuine! {
     epoll_pwait(set: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fork() -> libc::pid_t;
+    prctl(operation: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
+    unshare(flags: c_int) -> c_int;
+    setns(fd: c_int, kind: c_int) -> c_int;
     daemon(nochdir: c_int, noclose: c_int) -> c_int;
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;

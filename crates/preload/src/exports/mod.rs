@@ -7,5 +7,6 @@ mod io;
 mod number;
 mod numbers;
 mod process;
+mod quiet;
 mod readiness;
 mod socket;

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong};
 
 use shunt_os::real;
 
-use super::{descriptor, io, process, readiness, socket};
+use super::{descriptor, io, process, quiet, readiness, socket};
 
 /// glibc's function takes up to six arguments after the number, whatever the call needs.
 #[no_mangle]
@@ -71,6 +71,17 @@ pub unsafe extern "C" fn syscall(
             }
             libc::SYS_ppoll => readiness::ppoll(a as _, b as _, c as _, d as _).into(),
             libc::SYS_select => readiness::select(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_prctl => quiet::prctl(fd, b, c, d, e).into(),
+            libc::SYS_seccomp => quiet::seccomp(a, b, c),
+            libc::SYS_unshare => quiet::unshare(fd).into(),
+            libc::SYS_setns => quiet::setns(fd, b as c_int).into(),
+            libc::SYS_io_uring_setup => {
+                let result = real::syscall(number, a, b, c, d, e, f);
+                if result >= 0 {
+                    shunt_sockets::quiet::saw_io_uring();
+                }
+                result
+            }
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
             // fork by number has glibc's own state wrong in the child; whoever does it must exec
             // or exit soon, and the child's calls notice that it is another process.

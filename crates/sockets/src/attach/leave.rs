@@ -96,8 +96,10 @@ impl Leaving {
             if sent {
                 fin_if_due(socket, &mut send);
             }
-            if let (true, Some(entry)) = (self.was_up, socket.entry()) {
-                entry.reverted();
+            if let Some(entry) = socket.entry() {
+                if self.was_up {
+                    entry.reverted();
+                }
                 entry.set_reason(reason);
                 entry.set_carrier_rx(Carrier::Tcp);
             }

@@ -28,7 +28,7 @@ pub use ends::{break_stream, detach, peer_died, restart_consumer, Farewell};
 pub use fin::{fin_is_held, hold_fin, report_drained, send_held_fin};
 pub use leave::{leave, leave_all, settle_on_tcp};
 pub use shunt_carriers::shm::{incoming, outgoing};
-pub use stop::{ask_to_stop, settle_before_end, stop_for_writer};
+pub use stop::{ask_to_stop, settle_before_end, stop_for_writer, wait_until};
 pub use writer::{flush, go_down, resend, try_go_up};
 
 /// Something a peer wrote that cannot be.

@@ -13,7 +13,8 @@ use super::links::{released, Known};
 use super::offers::{close_passed, same_ends};
 use super::{settle, tag, Work, SLOTS_FIRST, SLOTS_MAX};
 use crate::pool::{self, stage, Mode, Socket};
-use crate::{attach, process, search};
+use crate::{attach, process, quiet, search};
+
 /// A handshake under way.
 pub(super) struct Handshake {
     pub(super) control: i32,
@@ -30,6 +31,18 @@ pub(super) enum State {
     Visited,
     /// We have shown our end and wait for the welcome.
     Introduced { owner: Owner, own_bell: i32 },
+}
+
+impl Handshake {
+    fn refuse(self, reason: Reason) {
+        if let State::Introduced { own_bell, .. } = self.state {
+            handles::close(own_bell);
+        }
+        let refusal = Message::of(Kind::Refuse, NO_SLOT);
+        let _ = handles::send_message(self.control, &refusal.encode(), &[]);
+        handles::close(self.control);
+        settle(pool::get(self.index), self.generation, reason);
+    }
 }
 
 impl Work {
@@ -102,9 +115,7 @@ impl Work {
             Err(_) => None,
             Ok(received) => Some(received),
         };
-        let handshake = self.handshakes.swap_remove(at);
-        self.service.meeting.lock().retain(|known| *known != control);
-        let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_DEL, control, 0, 0);
+        let handshake = self.take_out(at);
         let message = received.as_ref().and_then(|r| Message::decode(&buffer[..r.bytes]));
         let outcome = match (&handshake.state, &message, &received) {
             (State::Visiting, Some(message), Some(_)) if message.kind == Kind::Greet => {
@@ -121,16 +132,25 @@ impl Work {
             _ => Err(Reason::RefusedByPeer),
         };
         if let Err(reason) = outcome {
-            if let State::Introduced { own_bell, .. } = handshake.state {
-                handles::close(own_bell);
-            }
-            let refusal = Message::of(Kind::Refuse, NO_SLOT);
-            let _ = handles::send_message(control, &refusal.encode(), &[]);
-            handles::close(control);
-            settle(pool::get(handshake.index), handshake.generation, reason);
+            handshake.refuse(reason);
         }
         if let Some(received) = received {
             close_passed(&received);
+        }
+    }
+
+    fn take_out(&mut self, at: usize) -> Handshake {
+        let handshake = self.handshakes.swap_remove(at);
+        let control = handshake.control;
+        self.service.meeting.lock().retain(|known| *known != control);
+        let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_DEL, control, 0, 0);
+        handshake
+    }
+
+    /// The thread stops.
+    pub(super) fn refuse_all(&mut self) {
+        while !self.handshakes.is_empty() {
+            self.take_out(0).refuse(Reason::LinkFailed);
         }
     }
 
@@ -139,6 +159,9 @@ impl Work {
         let socket = pool::get(handshake.index);
         if socket.generation.load(Relaxed) != handshake.generation || socket.mode() != Mode::Plain {
             return Err(Reason::Closed);
+        }
+        if let Some(reason) = quiet::look_for_io_uring() {
+            return Err(reason);
         }
         let control = handshake.control;
         let state = self.hello(socket, &handshake.tuple, control)?;
@@ -160,6 +183,9 @@ impl Work {
         let socket = pool::get(handshake.index);
         if received.passed_count != 2 || !same_ends(&message.tuple.reversed(), &handshake.tuple) {
             return Err(Reason::RefusedByPeer);
+        }
+        if let Some(reason) = quiet::look_for_io_uring() {
+            return Err(reason);
         }
         let owner = self.owner(&handshake.tuple, handshake.control)?;
         trust::is_other_end(received.passed[0], &owner).map_err(|_| Reason::NotTheOwner)?;

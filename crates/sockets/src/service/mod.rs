@@ -54,6 +54,8 @@ pub enum Request {
 
 /// What program threads can reach of the service.
 pub struct Service {
+    thread: Lock<Option<libc::pthread_t>>,
+    stopping: AtomicBool,
     epoll: i32,
     bell: i32,
     requests: Lock<Vec<Request>>,
@@ -106,6 +108,30 @@ pub fn running() -> Option<&'static Service> {
     (!service.is_null()).then(|| unsafe { &*service })
 }
 
+/// A service whose thread was stopped, to be taken up again.
+static STOPPED: AtomicPtr<Service> = AtomicPtr::new(null_mut());
+
+/// Ends the service thread and its links: the peers finish what stands on them as for a death. The
+/// next stream that finds a peer starts it again.
+pub fn stop() {
+    let _held = STARTING.lock();
+    let Some(service) = running() else { return };
+    SERVICE.store(null_mut(), SeqCst);
+    service.stopping.store(true, SeqCst);
+    handles::ring(service.bell);
+    if let Some(thread) = service.thread.lock().take() {
+        // SAFETY: a joinable thread of ours that nobody else joins.
+        unsafe { libc::pthread_join(thread, null_mut()) };
+    }
+    service.stopping.store(false, SeqCst);
+    STOPPED.store((&raw const *service).cast_mut(), Release);
+}
+
+/// Whether a thread of ours ended, and none runs.
+pub fn has_just_stopped() -> bool {
+    !STOPPED.load(Acquire).is_null()
+}
+
 /// Starts the service thread unless it runs. `None` when the kernel refuses.
 pub fn start() -> Option<&'static Service> {
     if let Some(service) = running() {
@@ -115,10 +141,21 @@ pub fn start() -> Option<&'static Service> {
     if let Some(service) = running() {
         return Some(service);
     }
+    let stopped = STOPPED.swap(null_mut(), AcqRel);
+    if !stopped.is_null() {
+        // SAFETY: leaked when made.
+        let service: &'static Service = unsafe { &*stopped };
+        return spawn(service).then(|| {
+            SERVICE.store(stopped, Release);
+            service
+        });
+    }
     let epoll = handles::epoll().ok()?;
     let bell = handles::eventfd().ok()?;
     handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, tag::BELL).ok()?;
     let service: &'static Service = Box::leak(Box::new(Service {
+        thread: Lock::new(None),
+        stopping: AtomicBool::new(false),
         epoll,
         bell,
         requests: Lock::new(Vec::new()),
@@ -154,10 +191,12 @@ fn spawn(service: &'static Service) -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         libc::pthread_attr_init(&mut attributes);
         libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
-        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
         let made = libc::pthread_create(&mut thread, &attributes, body, argument);
         libc::pthread_attr_destroy(&mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
+        if made == 0 {
+            *service.thread.lock() = Some(thread);
+        }
         made == 0
     }
 }
@@ -175,7 +214,8 @@ extern "C" fn body(argument: *mut c_void) -> *mut c_void {
         next_offer: 1,
     };
     shunt_os::raw::take_short_turns(TURN_NS);
-    work.run()
+    work.run();
+    null_mut()
 }
 
 impl Service {
@@ -247,9 +287,9 @@ impl Service {
 }
 
 impl Work {
-    fn run(&mut self) -> ! {
+    fn run(&mut self) {
         let mut looked_ns = 0;
-        loop {
+        while !self.service.stopping.load(SeqCst) {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
             let some_full = !self.service.full.lock().is_empty();
             let timeout = if some_full { (FULL_NS_MAX / 1_000_000) as i32 } else { -1 };
@@ -265,6 +305,15 @@ impl Work {
                 self.dispatch(data, what);
             }
         }
+        self.wind_up();
+    }
+
+    /// Everything that the thread would go on with ends here.
+    fn wind_up(&mut self) {
+        let links: Vec<&'static Link> =
+            self.service.links.lock().iter().map(|known| known.link).collect();
+        links.into_iter().for_each(|link| self.lose(link));
+        self.refuse_all();
     }
 
     /// Streams that stay full for two looks on end leave their rings.

@@ -20,6 +20,7 @@ macro_rules! call {
 
 pub mod io;
 pub mod process;
+pub mod sandbox;
 pub mod socket;
 pub mod stdio;
 pub mod wait;

@@ -8,6 +8,7 @@ mod left_bytes;
 mod options;
 mod processes;
 mod readiness;
+mod sandboxes;
 mod threads;
 
 use crate::actor::Actor;
@@ -41,6 +42,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         basic::IN_EVERY_FAMILY,
         ends::ALL,
         readiness::ALL,
+        sandboxes::ALL,
         left_bytes::ALL,
         processes::ALL,
         descriptors::ALL,

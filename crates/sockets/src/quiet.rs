@@ -1,0 +1,110 @@
+//! A process in which the library must keep still: for good under a seccomp filter, which may kill for
+//! calls that the program itself never makes; for a moment where the kernel wants a process of one
+//! thread (unshare(2), setns(2)); and on TCP for good beside io_uring, whose calls it does not see.
+
+use core::sync::atomic::{AtomicU16, Ordering::*};
+
+use shunt_os::handles;
+use shunt_stats::Reason;
+
+use crate::pool::{self, Mode};
+use crate::{attach, inherit, process, service};
+
+/// How long streams are given to be on TCP, in ns.
+const SETTLE_NS_MAX: u64 = 100_000_000;
+
+/// Why no stream of this process goes to a ring: a reason's number plus one.
+static KEEPS_TO_TCP: AtomicU16 = AtomicU16::new(0);
+
+/// Why no stream of this process goes to a ring any more, if none does.
+pub fn keeps_to_tcp() -> Option<Reason> {
+    match KEEPS_TO_TCP.load(Relaxed) {
+        0 => None,
+        number => Reason::from_number(number - 1),
+    }
+}
+
+fn keep_to_tcp(reason: Reason) {
+    KEEPS_TO_TCP.store(reason as u16 + 1, SeqCst);
+    process::count(reason);
+}
+
+/// Around a call that puts a seccomp filter on this thread or process; `genuine` returns -1 if it
+/// failed. Afterwards every call is the kernel's.
+pub fn filter(genuine: impl FnOnce() -> isize) -> isize {
+    if !process::enabled() || process::in_vfork_child() {
+        return genuine();
+    }
+    let errno = shunt_os::errno();
+    keep_to_tcp(Reason::Seccomp);
+    keep_still(Reason::Seccomp);
+    process::set_enabled(false);
+    shunt_os::set_errno(errno);
+    let result = genuine();
+    if result < 0 {
+        KEEPS_TO_TCP.store(0, SeqCst);
+        process::set_enabled(true);
+    }
+    result
+}
+
+/// Around a call that the kernel refuses to a process with several threads, or that changes what
+/// addresses mean: streams made before stay on TCP.
+pub fn alone(genuine: impl Fn() -> isize) -> isize {
+    if !process::enabled() || process::in_vfork_child() {
+        return genuine();
+    }
+    let errno = shunt_os::errno();
+    keep_still(Reason::Namespaces);
+    shunt_os::set_errno(errno);
+    let mut result = genuine();
+    // A thread that was waited for is still counted for a moment.
+    for _ in 0..100 {
+        let failed = result < 0 && shunt_os::errno() == libc::EINVAL;
+        if !failed || !service::has_just_stopped() {
+            break;
+        }
+        shunt_os::raw::nanosleep(100_000);
+        shunt_os::set_errno(errno);
+        result = genuine();
+    }
+    result
+}
+
+/// The program has an io_uring: bytes may pass by us on any descriptor.
+pub fn saw_io_uring() {
+    if keeps_to_tcp().is_none() && !process::in_vfork_child() {
+        keep_to_tcp(Reason::IoUring);
+        attach::leave_all(&streams(|mode| mode != Mode::Inherited), Reason::IoUring);
+    }
+}
+
+/// Looks for an io_uring that was made by system calls of the program's own. In the service thread.
+pub fn look_for_io_uring() -> Option<Reason> {
+    if keeps_to_tcp().is_none() && handles::some_leads_to("anon_inode:[io_uring]") {
+        saw_io_uring();
+    }
+    keeps_to_tcp()
+}
+
+fn streams(chosen: impl Fn(Mode) -> bool) -> Vec<u32> {
+    let mut streams = Vec::new();
+    pool::each(|index, socket| {
+        if chosen(socket.mode()) {
+            streams.push(index);
+        }
+    });
+    streams
+}
+
+/// Takes every stream to TCP and ends the service thread.
+fn keep_still(reason: Reason) {
+    streams(|mode| mode == Mode::Inherited).into_iter().for_each(inherit::touch);
+    let streams = streams(|mode| mode != Mode::Inherited);
+    attach::leave_all(&streams, reason);
+    attach::settle_before_end();
+    attach::wait_until(SETTLE_NS_MAX, || {
+        streams.iter().all(|index| pool::get(*index).mode() != Mode::Attached)
+    });
+    service::stop();
+}
