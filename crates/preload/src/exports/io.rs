@@ -132,10 +132,9 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    boundary(
-        || unsafe { calls::receive_messages(fd, messages, count, flags) },
-        || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) as isize },
-    ) as c_int
+    let genuine = || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) as isize };
+    boundary(|| unsafe { calls::receive_messages(fd, messages, count, flags, genuine) }, genuine)
+        as c_int
 }
 
 #[no_mangle]

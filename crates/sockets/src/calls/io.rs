@@ -287,8 +287,35 @@ pub unsafe fn receive_messages(
     messages: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
+    genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    if !matches!(find(fd), Found::Attached(..) | Found::Plain(..)) || count == 0 {
+    match find(fd) {
+        Found::Plain(index, socket) => {
+            threads::add(&socket.native_recv, 1);
+            if socket.mode() == Mode::Plain {
+                let got = genuine();
+                let errno = shunt_os::errno();
+                // SAFETY: the kernel has filled in `got` messages.
+                let lengths =
+                    (0..got.max(0) as usize).map(|at| unsafe { (*messages.add(at)).msg_len });
+                note(index, socket, Way::In, lengths.map(|length| length as isize).sum());
+                leave_native(index, socket);
+                shunt_os::set_errno(errno);
+                return Outcome::Genuine(got);
+            }
+            leave_native(index, socket);
+        }
+        // The kernel's loop tells a pending error before it looks for bytes.
+        Found::Attached(_, socket, _) if socket.companion_stirred.load(Acquire) => {
+            match shunt_os::handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
+                Ok(0) | Err(_) => {}
+                Ok(pending) => return Outcome::Failed(pending),
+            }
+        }
+        Found::Attached(..) => {}
+        _ => return Outcome::PassThrough,
+    }
+    if count == 0 {
         return Outcome::PassThrough;
     }
     let mut flags = flags;
@@ -432,7 +459,9 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
                 }
             }
             None => {
-                if let Some(number) = send::wait_for_room(index, socket, out, &mut patience) {
+                if let Some(number) =
+                    send::wait_for_room(index, socket, out, &mut patience, total > 0)
+                {
                     break Some(number);
                 }
             }

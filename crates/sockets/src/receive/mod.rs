@@ -139,8 +139,7 @@ fn receive_waiting(
             // (epoll(7)): no edge will follow for what lies on the other carrier already.
             Attempt::UpToTheSeam(count) => {
                 got += count;
-                // A receive stops at the urgent mark, and only TCP has one.
-                if got == wanted || urgent_is_next(request.fd) {
+                if got == wanted || ends_here(request.fd) {
                     return Outcome::Handled(got as isize);
                 }
             }
@@ -182,7 +181,7 @@ fn receive_waiting(
                     looked = true;
                     continue;
                 };
-                if let Some(number) = wait(socket, &watch, request, &mut patience) {
+                if let Some(number) = wait(socket, &watch, request, &mut patience, got > 0) {
                     return if got > 0 {
                         Outcome::Handled(got as isize)
                     } else {
@@ -194,8 +193,12 @@ fn receive_waiting(
     }
 }
 
-fn urgent_is_next(fd: i32) -> bool {
-    handles::poll_now(fd, libc::POLLPRI) & libc::POLLPRI != 0
+/// Whether a receive that stands before TCP's first byte, and has some, stops there: at the urgent
+/// mark, which only TCP has, or before an error, which is told to the next call and not taken now.
+fn ends_here(fd: i32) -> bool {
+    let said = handles::poll_now(fd, libc::POLLPRI);
+    said & libc::POLLPRI != 0
+        || said & libc::POLLERR != 0 && shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes == 0)
 }
 
 /// A receive of no bytes waits for some, or the end, and takes none.
@@ -360,12 +363,13 @@ fn outgoing_unread(socket: &Socket) -> bool {
         && send.producer.as_mut().is_some_and(|p| p.ring().unread().is_ok_and(|bytes| bytes > 0))
 }
 
-/// Waits until another attempt is worth it; `Some` ends the call.
+/// Waits until another attempt is worth it; `Some` ends the call, which `has_some` of its bytes.
 fn wait(
     socket: &'static Socket,
     watch: &Watch,
     request: Request<'_>,
     patience: &mut blocking::Patience,
+    has_some: bool,
 ) -> Option<i32> {
     let (direction, fd) =
         match patience.before_sleep(socket, watch, &socket.recv_policy, request.flags) {
@@ -377,7 +381,13 @@ fn wait(
     if watch.changed(socket) || blocking::readable_after_announcement(socket, fd) {
         return None;
     }
-    match patience.sleep(fd, &direction.wake.data_wanted, word, &socket.recv_policy) {
+    let (word_at, policy) = (&direction.wake.data_wanted, &socket.recv_policy);
+    let woken = if has_some {
+        patience.sleep_with_some(fd, word_at, word, policy)
+    } else {
+        patience.sleep(fd, word_at, word, policy)
+    };
+    match woken {
         Woken::Look => None,
         Woken::TimedOut => Some(libc::EAGAIN),
         Woken::Interrupted => Some(libc::EINTR),

@@ -83,6 +83,7 @@ pub fn wait_for_room(
     socket: &'static Socket,
     fd: i32,
     patience: &mut blocking::Patience,
+    has_some: bool,
 ) -> Option<i32> {
     let watch = Watch::new(socket, true);
     {
@@ -107,5 +108,6 @@ pub fn wait_for_room(
             already: 0,
         },
         patience,
+        has_some,
     )
 }

@@ -71,7 +71,8 @@ pub fn send(
     }
     let wanted = wanted(request.vector);
     if wanted == 0 {
-        return Outcome::PassThrough;
+        let shut = socket.mode() == Mode::Attached && socket.send.lock().fin_pending;
+        return if shut { broken_pipe(request.flags) } else { Outcome::PassThrough };
     }
     if request.vector.iter().any(|part| part.iov_len > 0 && is_no_address(part.iov_base)) {
         return Outcome::Failed(libc::EFAULT);
@@ -153,12 +154,7 @@ fn send_waiting(
                 return Outcome::Handled(sent as isize);
             }
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
-            Attempt::Shut => {
-                if request.flags & libc::MSG_NOSIGNAL == 0 {
-                    shunt_os::signals::raise_sigpipe();
-                }
-                return Outcome::Failed(libc::EPIPE);
-            }
+            Attempt::Shut => return broken_pipe(request.flags),
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
@@ -176,7 +172,8 @@ fn send_waiting(
                     looked = true;
                     continue;
                 };
-                if let Some(number) = wait(index, socket, &watch, request, &mut patience) {
+                if let Some(number) = wait(index, socket, &watch, request, &mut patience, sent > 0)
+                {
                     return if sent > 0 {
                         Outcome::Handled(sent as isize)
                     } else {
@@ -186,6 +183,13 @@ fn send_waiting(
             }
         }
     }
+}
+
+fn broken_pipe(flags: i32) -> Outcome {
+    if flags & libc::MSG_NOSIGNAL == 0 {
+        shunt_os::signals::raise_sigpipe();
+    }
+    Outcome::Failed(libc::EPIPE)
 }
 
 /// Bytes in all parts.
@@ -255,6 +259,10 @@ fn attempt_native(socket: &Socket, _side: &SendSide) -> Result<Attempt, Broken> 
 pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
     let mut later = false;
     let mut broken = false;
+    if ends_both(socket, how) {
+        // From here on the kernel answers every byte of the peer's with a reset.
+        attach::leave(index, Reason::Closed);
+    }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
         let mut side = socket.send.lock();
         if socket.mode() != Mode::Attached {
@@ -301,19 +309,29 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
     Outcome::Handled(0)
 }
 
+/// Whether neither direction is open after shutdown(`how`).
+fn ends_both(socket: &Socket, how: i32) -> bool {
+    let ends = |this: i32| how == this || how == libc::SHUT_RDWR;
+    let reads = !ends(libc::SHUT_RD) && !socket.shut_reading.load(Relaxed);
+    let writes = !ends(libc::SHUT_WR) && !socket.send.lock().shut;
+    !reads && !writes
+}
+
 fn blocking_wake(index: u32, socket: &'static Socket) {
     let errno = shunt_os::errno();
     attach::wake_own(index, socket);
     set_errno(errno);
 }
 
-/// Waits until another attempt is worth it; `Some` ends the call with this error.
+/// Waits until another attempt is worth it; `Some` ends the call with this error, or with what it
+/// has sent if it `has_some`.
 fn wait(
     index: u32,
     socket: &'static Socket,
     watch: &Watch,
     request: Request<'_>,
     patience: &mut blocking::Patience,
+    has_some: bool,
 ) -> Option<i32> {
     let (direction, fd) =
         match patience.before_sleep(socket, watch, &socket.send_policy, request.flags) {
@@ -330,7 +348,8 @@ fn wait(
     let word_at = &direction.wake.space_wanted;
     match patience.sleep_at_most(word_at, word, &socket.send_policy, Some(bounded)) {
         Woken::Look => None,
-        Woken::Interrupted => interrupted(watch, socket, limit.is_some()),
+        // With some bytes sent it ends whatever the handler's flags are.
+        Woken::Interrupted => interrupted(watch, socket, has_some || limit.is_some()),
         Woken::TimedOut if limit.is_some_and(|limit| patience.elapsed() >= limit) => {
             Some(libc::EAGAIN)
         }
