@@ -195,6 +195,11 @@ fn after_fork() {
         socket.native_send.store(0, Relaxed);
         socket.forget_entry();
         search::stop_waiting(socket);
+        if socket.closing.swap(false, Relaxed) {
+            // The parent's, for a call of its own that is not over.
+            handles::close(socket.fd.load(Relaxed));
+            return socket.set_mode(Mode::Free);
+        }
         if socket.mode() == Mode::Attached {
             socket.owner.store(process::pid(), Relaxed);
             socket.owner_bell.store(bell, Relaxed);

@@ -16,8 +16,7 @@ use super::leave::await_answer;
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
-use crate::service;
-use crate::wait;
+use crate::{inherit, service, wait};
 
 /// The peer broke the rules, or bytes are lost beyond repair: the stream ends in a reset.
 #[cold]
@@ -130,6 +129,8 @@ fn ends_later(socket: &Socket, send: &mut SendSide) -> bool {
 pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     let mut farewell = Farewell { reset: false };
     let members = wait::epoll::forget_all(index, socket);
+    // A child would hold the descriptor that an orphan is kept by.
+    let _no_fork = (socket.mode() == Mode::Attached).then(inherit::no_fork);
     let mut recv = socket.recv.lock();
     let mut send = socket.send.lock();
     let attached = socket.mode() == Mode::Attached;

@@ -48,13 +48,12 @@ impl From<Failure> for Broken {
     }
 }
 
-/// Puts a plain stream in `slot`. False if it is not to be had any more.
+/// Puts a plain stream in `slot`. False if it is not to be had any more. The caller holds
+/// [`inherit::no_fork`]: a fork between the look at the holders and the new mode would leave the child
+/// with a stream that it takes for plain.
 pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bool {
     let socket = pool::get(index);
     {
-        // A fork between the look at the holders and the new mode would leave the child with a
-        // stream that it takes for plain.
-        let _no_fork = inherit::no_fork();
         let mut recv = socket.recv.lock();
         let mut send = socket.send.lock();
         let fits = socket.mode() == Mode::Plain

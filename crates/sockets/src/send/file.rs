@@ -23,6 +23,10 @@ pub fn send_from(
     if socket.mode() != Mode::Attached {
         return None;
     }
+    if side.fin_pending {
+        shunt_os::signals::raise_sigpipe();
+        return Some(Err(libc::EPIPE));
+    }
     if !matches!(observe_writer(socket, &mut side), Ok(WriterOn::Ring)) {
         let up = matches!(side.writer.on(), WriterOn::Tcp) && try_go_up(index, socket, &mut side);
         if !up {

@@ -340,8 +340,16 @@ impl Work {
                 requests.into_iter().for_each(|request| self.serve(request));
                 self.hurry();
             }
-            tag::HANDSHAKE => self.advance(index as i32),
-            tag::LINK => self.listen(index as i32),
+            // A child forked meanwhile would hold what a message has passed, and so keep the other end
+            // of a connection open.
+            tag::HANDSHAKE => {
+                let _no_fork = inherit::no_fork();
+                self.advance(index as i32);
+            }
+            tag::LINK => {
+                let _no_fork = inherit::no_fork();
+                self.listen(index as i32);
+            }
             tag::RENDEZVOUS => {
                 if let Some(socket) = of_socket(tag::RENDEZVOUS) {
                     search::look(index, socket);
