@@ -17,7 +17,7 @@ use crate::attach::{
 };
 use crate::outcome::Outcome;
 use crate::pool::{Mode, RecvSide, Socket};
-use crate::wait::blocking::{self, may_not_wait, Watch, Woken};
+use crate::wait::blocking::{self, Watch, Woken};
 
 mod peek;
 mod sources;
@@ -92,8 +92,12 @@ fn receive_waiting(
     if request.flags & libc::MSG_TRUNC == 0 && request.vector.iter().any(bad) {
         return Outcome::Failed(libc::EFAULT);
     }
-    let wants_all = request.flags & libc::MSG_WAITALL != 0 && request.flags & PEEK == 0;
+    let all = request.flags & libc::MSG_WAITALL != 0;
+    let wants_all = all && request.flags & PEEK == 0;
+    let peeks_all = all && request.flags & PEEK != 0;
     let mut got = 0usize;
+    // What a look at all bytes has seen of them.
+    let mut peeked = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO, Some(index));
     let mut looked = false;
     loop {
@@ -107,9 +111,15 @@ fn receive_waiting(
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
-                let tried = attempt(socket, &mut recv, request, got);
+                let mut tried = attempt(socket, &mut recv, request, got);
+                if let (true, Ok(Attempt::Got(count))) = (peeks_all, &tried) {
+                    if *count > 0 && *count < wanted && !stands_at_end(socket, &recv) {
+                        peeked = *count;
+                        tried = Ok(Attempt::Empty);
+                    }
+                }
                 if matches!(tried, Ok(Attempt::Empty)) {
-                    if !*waiting && !may_not_wait(socket, request.flags) {
+                    if !*waiting && !patience.may_not_wait(socket, request.flags) {
                         *waiting = true;
                         recv.waiting.begin();
                     }
@@ -170,27 +180,31 @@ fn receive_waiting(
             Attempt::Gone => return gone(socket),
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),
             Attempt::Empty => {
-                let Some(watch) = watch else {
-                    if may_not_wait(socket, request.flags) {
-                        return if got > 0 {
-                            Outcome::Handled(got as isize)
-                        } else {
-                            Outcome::Failed(libc::EAGAIN)
-                        };
+                let some = got.max(peeked);
+                let ended = match watch {
+                    None if patience.may_not_wait(socket, request.flags) => Some(libc::EAGAIN),
+                    None => {
+                        looked = true;
+                        None
                     }
-                    looked = true;
-                    continue;
+                    Some(watch) => wait(socket, &watch, request, &mut patience, some > 0),
                 };
-                if let Some(number) = wait(socket, &watch, request, &mut patience, got > 0) {
-                    return if got > 0 {
-                        Outcome::Handled(got as isize)
-                    } else {
-                        Outcome::Failed(number)
-                    };
+                match ended {
+                    None => {}
+                    Some(_) if some > 0 => return Outcome::Handled(some as isize),
+                    Some(number) => return Outcome::Failed(number),
                 }
             }
         }
     }
+}
+
+/// Whether no byte can follow those that have arrived, or a sleep could not tell of it.
+fn stands_at_end(socket: &Socket, recv: &RecvSide) -> bool {
+    recv.reader.on() != ReaderOn::Ring
+        || recv.peer_shut
+        || socket.shut_reading.load(Relaxed)
+        || blocking::companion_ended(socket)
 }
 
 /// Whether a receive that stands before TCP's first byte, and has some, stops there: at the urgent

@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 use crate::pool::{Mode, SendSide, Socket};
 use crate::receive::{is_no_address, parts};
 use crate::service::{self, Request as Ask};
-use crate::wait::blocking::{self, may_not_wait, Watch, Woken};
+use crate::wait::blocking::{self, Watch, Woken};
 
 mod file;
 mod full;
@@ -158,7 +158,7 @@ fn send_waiting(
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
-                if may_not_wait(socket, request.flags) {
+                if patience.may_not_wait(socket, request.flags) {
                     if !is_full(index, socket) {
                         continue;
                     }

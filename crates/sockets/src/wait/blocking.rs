@@ -28,6 +28,8 @@ pub struct Patience {
     counted_in: Option<u32>,
     began: u64,
     spun: bool,
+    /// The call has slept, so it may: the kernel decides that once.
+    may_wait: bool,
     limit: Option<Option<u64>>,
 }
 
@@ -40,7 +42,13 @@ impl Patience {
     /// `option`: SO_RCVTIMEO or SO_SNDTIMEO, asked for only if the call sleeps. `counted_in`: the
     /// socket that counts the call as waiting while it sleeps.
     pub fn new(option: i32, counted_in: Option<u32>) -> Patience {
-        Patience { option, counted_in, began: 0, spun: false, limit: None }
+        Patience { option, counted_in, began: 0, spun: false, may_wait: false, limit: None }
+    }
+
+    /// Whether the call must not wait.
+    #[inline]
+    pub fn may_not_wait(&self, socket: &Socket, flags: i32) -> bool {
+        !self.may_wait && may_not_wait(socket, flags)
     }
 
     /// Spins once a call, if that pays. True when something changed.
@@ -74,7 +82,7 @@ impl Patience {
         policy: &Policy,
         flags: i32,
     ) -> Result<(&'static Direction, i32), Option<i32>> {
-        if may_not_wait(socket, flags) {
+        if self.may_not_wait(socket, flags) {
             return Err(Some(libc::EAGAIN));
         }
         let direction = watch.direction.ok_or(None)?;
@@ -82,9 +90,10 @@ impl Patience {
             return Err(None);
         }
         let fd = socket.fd.load(Relaxed);
-        if handles::is_nonblocking(fd) {
+        if !self.may_wait && handles::is_nonblocking(fd) {
             return Err(Some(libc::EAGAIN));
         }
+        self.may_wait = true;
         Ok((direction, fd))
     }
 

@@ -22,6 +22,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     close_behind_megabytes_delivers_them,
     close_with_unread_data_resets_the_peer,
     close_with_unread_data_lets_the_peer_read_what_it_has,
+    after_both_shutdowns_the_peer_is_reset,
+    nothing_is_sent_after_shutdown_with_bytes_unread,
+    the_read_of_the_last_bytes_leaves_the_error,
     writing_to_a_closed_peer_ends_in_an_error,
     sigpipe_comes_unless_suppressed,
     linger_zero_resets_the_peer,
@@ -714,4 +717,49 @@ fn connecting_twice_is_told(a: &Actor) {
         a.note("send", io::send(s, b"fine", 0));
     });
     a.server(|| a.note("received", receive_text(s, 4)));
+}
+
+fn after_both_shutdowns_the_peer_is_reset(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_RDWR)));
+    a.server(|| {
+        a.note("first send", io::send(s, b"to nobody", libc::MSG_NOSIGNAL));
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        a.note("second send", io::send(s, b"to nobody", libc::MSG_NOSIGNAL));
+        a.note("recv", receive_to_end_text(s));
+    });
+    a.client(|| a.note("recv", receive_to_end_text(s)));
+}
+
+fn nothing_is_sent_after_shutdown_with_bytes_unread(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"unread", 0));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        a.note("nothing", io::send(s, b"", libc::MSG_NOSIGNAL));
+        a.note("something", io::send(s, b"more", libc::MSG_NOSIGNAL));
+    });
+    a.server(|| a.note("received", receive_to_end_text(s)));
+}
+
+fn the_read_of_the_last_bytes_leaves_the_error(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"never read", 0));
+    });
+    a.server(|| {
+        a.until_readable(s, 10);
+        a.note("send", io::send(s, b"last", 0));
+    });
+    a.client(|| a.until_readable(s, 4));
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        let mut room = [0; 64];
+        a.note("recv", io::recv(s, &mut room, 0));
+        let ends = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
+        a.note_mask("then", s, libc::POLLIN | libc::POLLOUT | ends);
+        a.note("send", io::send(s, b"late", libc::MSG_NOSIGNAL));
+        a.note("send again", io::send(s, b"late", libc::MSG_NOSIGNAL));
+    });
 }

@@ -39,6 +39,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     pselect_lets_signals_in_while_it_waits,
     a_signal_interrupts_poll_and_epoll,
     a_signal_interrupts_recv_or_restarts_it,
+    a_receive_of_all_ends_with_a_handler_once_it_has_some,
+    a_look_at_all_bytes_waits_for_them,
     epoll_level_is_told_until_it_is_read,
     epoll_edge_is_told_once_for_each_arrival,
     epoll_edge_comes_again_after_a_partial_read,
@@ -498,6 +500,41 @@ fn a_signal_interrupts_poll_and_epoll(a: &Actor) {
         }
         a.note("caught", wait::caught(libc::SIGUSR1));
     });
+}
+
+fn a_receive_of_all_ends_with_a_handler_once_it_has_some(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"some", 0)));
+    a.server(|| {
+        a.until_readable(s, 4);
+        let mut room = [0; 8];
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        a.note("recv", interrupted(a, || io::recv(s, &mut room, libc::MSG_WAITALL)));
+    });
+}
+
+fn a_look_at_all_bytes_waits_for_them(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"some", 0)));
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "asleep");
+            a.note("send", io::send(s, b", rest", 0));
+        },
+        || {
+            a.until_readable(s, 4);
+            let (own, thread) = (process::pid(), process::thread_id());
+            std::thread::scope(|scope| {
+                a.thread(scope, "watcher", || {
+                    a.until_asleep(own, thread);
+                    a.tell("asleep");
+                });
+                let mut room = [0; 10];
+                let flags = libc::MSG_WAITALL | libc::MSG_PEEK;
+                a.note("peek", io::recv(s, &mut room, flags));
+            });
+        },
+    );
 }
 
 fn a_signal_interrupts_recv_or_restarts_it(a: &Actor) {

@@ -90,6 +90,9 @@ fn add(
         }
     }
     let socket = pool::get(index);
+    if socket.mode() == Mode::Inherited {
+        crate::inherit::touch(index);
+    }
     let exclusive = asked.events & bits::EXCLUSIVE != 0;
     if socket.mode() == Mode::Attached && !exclusive {
         if let Some(outcome) = add_attached(set_index, index, fd, &asked) {
