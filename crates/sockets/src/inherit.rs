@@ -233,7 +233,7 @@ pub fn touch(index: u32) {
         let owner = socket.owner.load(Relaxed);
         while member.state.load(Acquire) & ON_TCP == 0 && member.holders.load(Acquire) > 1 {
             let state = member.state.load(Acquire);
-            if state & ON_TCP != 0 || !raw::exists(owner) {
+            if state & ON_TCP != 0 || !raw::runs(owner) {
                 break;
             }
             // The wait is for the parent's service thread; its death is noticed by the timeout.

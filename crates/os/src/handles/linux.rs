@@ -318,6 +318,11 @@ pub fn shut_writing(fd: i32) {
     let _ = unsafe { sys!(libc::SYS_shutdown, fd, libc::SHUT_WR) };
 }
 
+/// Whether the socket accepts connections (SO_ACCEPTCONN).
+pub fn listens(fd: i32) -> bool {
+    option_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).is_ok_and(|listens| listens != 0)
+}
+
 /// Whether a close is to wait for the peer, or to be a reset (SO_LINGER).
 pub fn lingers(fd: i32) -> bool {
     // The first int of the answer says whether it is on.

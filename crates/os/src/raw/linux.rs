@@ -77,11 +77,21 @@ pub fn getppid() -> i32 {
     unsafe { sys!(libc::SYS_getppid) }.unwrap_or(0) as i32
 }
 
-/// Whether a process with this number exists.
-pub fn exists(pid: i32) -> bool {
-    // SAFETY: signal 0 only asks.
-    let asked = unsafe { sys!(libc::SYS_kill, pid, 0) };
-    !asked.is_err_and(|error| error.0 == libc::ESRCH)
+/// Whether a process with this number runs: not so of one that has ended and was not waited for
+/// (pidfd_open(2), since Linux 5.3; before, such a one counts).
+pub fn runs(pid: i32) -> bool {
+    // SAFETY: no pointers.
+    match unsafe { sys!(libc::SYS_pidfd_open, pid, 0) } {
+        Ok(fd) => {
+            let fd = fd as i32;
+            let ended = crate::handles::poll_now(fd, libc::POLLIN) & libc::POLLIN != 0;
+            crate::handles::close(fd);
+            !ended
+        }
+        Err(error) if error.0 == libc::ESRCH => false,
+        // SAFETY: signal 0 only asks.
+        Err(_) => !unsafe { sys!(libc::SYS_kill, pid, 0) }.is_err_and(|e| e.0 == libc::ESRCH),
+    }
 }
 
 /// Ends the process and all its threads (`exit_group`).

@@ -129,6 +129,17 @@ fn count_out(list: &[pollfd], counted: &Counted) {
     }
 }
 
+/// Whether a stream of the list is on TCP as far as is known without its locks.
+fn some_by_tcp(list: &[pollfd]) -> bool {
+    list.iter().any(|entry| match table::get(entry.fd) {
+        Entry::Socket(index) => {
+            let socket = pool::get(index);
+            socket.mode() != Mode::Attached && socket.messages_in.load(Relaxed) > 0
+        }
+        _ => false,
+    })
+}
+
 fn attached(fd: i32) -> Option<(u32, &'static Socket)> {
     let Entry::Socket(index) = table::get(fd) else { return None };
     let socket = pool::get(index);
@@ -176,7 +187,8 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         let foreign = list.iter().any(|entry| entry.fd >= 0 && attached(entry.fd).is_none());
         let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // While the rings satisfy every call, the kernel is asked about the rest now and then.
-        let skip = ready > 0 && foreign && !TURN.is_due();
+        // Not so about other streams: a byte that came by TCP before one by a ring is told with it.
+        let skip = ready > 0 && foreign && !some_by_tcp(list) && !TURN.is_due();
         if ready > 0 || left == Some(0) || foreign {
             if !foreign || skip {
                 break Outcome::Handled(ready as isize);

@@ -28,6 +28,7 @@ struct Halves {
     shut: bool,
     peer_shut: bool,
     own_shut: bool,
+    on_ring: bool,
     /// On the ring, every byte that arrived.
     arrived: Option<u64>,
     /// The ring has ended, and TCP's bytes follow those of `arrived`.
@@ -45,6 +46,8 @@ pub struct State {
     pub arrived: u64,
     /// How often a send found no room: room after that is an edge.
     pub fulls: u32,
+    /// What arrives comes by the ring.
+    pub on_ring: bool,
 }
 
 /// The event mask of an attached stream; `None` if it is attached no more.
@@ -91,7 +94,7 @@ pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
         None if edges => tcp::bytes_received(socket.fd.load(Relaxed)).unwrap_or(0) + halves.skew,
         None => 0,
     };
-    Some(State { mask, arrived, fulls })
+    Some(State { mask, arrived, fulls, on_ring: halves.on_ring })
 }
 
 fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
@@ -104,6 +107,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         shut: false,
         peer_shut: false,
         own_shut: false,
+        on_ring: false,
         arrived: None,
         tcp_follows: false,
         skew: 0,
@@ -152,6 +156,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         match (recv.reader.on(), &mut recv.consumer) {
             (ReaderOn::Ring, Some(consumer)) => {
                 let arrived = consumer.head() + consumer.known()? as u64;
+                halves.on_ring = true;
                 halves.arrived = Some(arrived);
                 halves.tcp_follows = receive::has_ended(socket, arrived);
             }

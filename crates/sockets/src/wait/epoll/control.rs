@@ -110,14 +110,13 @@ fn add(
     }
     let unserved = {
         let mut inner = set.inner.lock();
-        inner.registrations.insert(
-            fd,
-            Registration::new(
-                index,
-                socket.generation.load(Relaxed),
-                Interest::new(asked.events, asked.u64),
-            ),
-        );
+        let interest = Interest::new(asked.events, asked.u64);
+        let apart = !handles::listens(fd);
+        let registration = Registration {
+            apart,
+            ..Registration::new(index, socket.generation.load(Relaxed), interest)
+        };
+        inner.registrations.insert(fd, registration);
         if watched {
             inner.remember(fd);
         }

@@ -52,7 +52,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
         if tcp::readable(socket_fd).unwrap_or(0) > 0 || ends != 0 {
             return Managed::Later;
         }
-        registration.told = State { mask: 0, arrived, fulls: registration.told.fulls };
+        registration.told = State { mask: 0, arrived, ..registration.told };
     }
     let changed = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, TAGGED, tag(fd as u32));
     if changed.is_err() {
@@ -106,6 +106,7 @@ pub fn release_all(_index: u32, socket: &'static Socket) {
             continue;
         }
         let events = if interest.disabled { 0 } else { interest.events };
+        inner.registrations.set_apart(member.fd, true);
         inner.candidates.retain(|candidate| *candidate != member.fd);
         set.managed.fetch_sub(1, SeqCst);
         let set_fd = set.fd.load(Relaxed);

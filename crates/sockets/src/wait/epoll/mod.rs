@@ -58,6 +58,8 @@ pub struct Set {
     /// Some registration is edge-triggered or one-shot.
     watched: AtomicBool,
     turn: super::KernelTurn,
+    /// The kernel's own events left no room for the rings' last time.
+    crowded: AtomicBool,
     sleepers: AtomicU32,
     inner: Lock<Inner>,
     policy: Policy,
@@ -144,6 +146,7 @@ impl Set {
             inherited: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             turn: super::KernelTurn::new(),
+            crowded: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             inner: Lock::new(Inner {
                 registrations: Registrations::default(),

@@ -22,6 +22,8 @@ pub struct Registration {
     pub fresh: bool,
     /// Counts what was asked and told: a thread that looked before must look again.
     pub version: u32,
+    /// Its bytes come by TCP, as far as is known. Not so for a listener, which has none.
+    pub apart: bool,
 }
 
 impl Registration {
@@ -36,6 +38,7 @@ impl Registration {
             told: State::default(),
             fresh: true,
             version: 0,
+            apart: true,
         }
     }
 
@@ -75,6 +78,7 @@ pub struct Registrations {
     /// Place in `all` plus one, by descriptor; 0 is none.
     places: Vec<u32>,
     all: Vec<(i32, Registration)>,
+    apart: usize,
 }
 
 impl Registrations {
@@ -94,7 +98,20 @@ impl Registrations {
     }
 
     /// Takes the place of an earlier one.
+    /// How many streams' bytes come by TCP.
+    pub fn apart(&self) -> usize {
+        self.apart
+    }
+
+    pub fn set_apart(&mut self, fd: i32, apart: bool) {
+        let Some(registration) = self.get_mut(fd) else { return };
+        let before = core::mem::replace(&mut registration.apart, apart);
+        self.apart = self.apart + usize::from(apart) - usize::from(before);
+    }
+
     pub fn insert(&mut self, fd: i32, registration: Registration) {
+        self.set_apart(fd, false);
+        self.apart += usize::from(registration.apart);
         match self.place(fd) {
             Some(place) => self.all[place - 1].1 = registration,
             None => {
@@ -108,6 +125,7 @@ impl Registrations {
     }
 
     pub fn remove(&mut self, fd: i32) -> Option<Registration> {
+        self.set_apart(fd, false);
         let place = self.place(fd)?;
         self.places[fd as usize] = 0;
         let (_, removed) = self.all.swap_remove(place - 1);

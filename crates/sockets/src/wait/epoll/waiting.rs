@@ -166,6 +166,10 @@ unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize
         if registration.generation != generation || !registration.managed {
             continue;
         }
+        if registration.apart == now.on_ring {
+            inner.registrations.set_apart(fd, !now.on_ring);
+        }
+        let Some(registration) = inner.registrations.get_mut(fd) else { continue };
         if registration.version != version {
             // Another thread was told meanwhile, and may have read what was seen here.
             inner.queue(fd);
@@ -207,10 +211,18 @@ unsafe fn wait_managed(
     loop {
         drain_links(set);
         // SAFETY: the caller's buffer.
-        let mut filled = unsafe { collect(set, events, 0, count) };
+        let (first, apart) = unsafe { earlier_by_tcp(set, set_fd, events, count, limits.mask) };
+        if first < 0 {
+            return Outcome::Genuine(-1);
+        }
+        let mut filled = first as usize;
+        // SAFETY: the caller's buffer.
+        filled += unsafe { collect(set, events, filled, count) };
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // Before a sleep the kernel is asked by the sleep itself.
-        let due = if filled == 0 {
+        let due = if apart {
+            false
+        } else if filled == 0 {
             left == Some(0) || set.turn.is_due()
         } else {
             filled < count && set.turn.is_due()
@@ -260,6 +272,40 @@ unsafe fn wait_managed(
             return Outcome::Handled(got);
         }
     }
+}
+
+/// A byte sent by TCP before one by a ring is told before it, or with it, as the kernel would: who
+/// has seen the rings' marks finds in the kernel's set whatever came earlier. So where a set has
+/// streams of both kinds, the kernel is asked first, after the marks were taken. Returns how many
+/// events that gave (negative is an error), and whether it was done.
+unsafe fn earlier_by_tcp(
+    set: &Set,
+    set_fd: i32,
+    events: *mut epoll_event,
+    count: usize,
+    mask: *const libc::sigset_t,
+) -> (isize, bool) {
+    let marked = {
+        let inner = set.inner.lock();
+        if inner.registrations.apart() == 0 || inner.candidates.is_empty() {
+            return (0, false);
+        }
+        inner.candidates.len()
+    };
+    // If it filled the buffer last time, the rings' turn has come.
+    if set.crowded.swap(false, Relaxed) {
+        return (0, false);
+    }
+    // SAFETY: the caller's buffer.
+    let got = unsafe { kernel_now(set, set_fd, events, 0, count, mask) };
+    set.crowded.store(got == count as isize, Relaxed);
+    set.turn.answered(got > 0);
+    let mut inner = set.inner.lock();
+    if inner.candidates.len() > marked {
+        // What its tags have queued came before the marks, too.
+        inner.candidates.rotate_left(marked);
+    }
+    (got, true)
 }
 
 /// The kernel's set without waiting, behind `filled` events. Negative is an error, in `errno`.
