@@ -78,6 +78,7 @@ struct Figures {
     looked: AtomicU64,
     found: AtomicU64,
     late: AtomicU64,
+    extra_edges: AtomicU64,
     not_promised: AtomicU64,
     plain_hung: AtomicU64,
     failures: AtomicU64,
@@ -146,6 +147,7 @@ impl Run {
         files.sort();
         let servers = Servers::start(&self.library, usize::MAX);
         servers.shows.set(self.options.shows);
+        servers.leaves_out_known.set(false);
         for file in files {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             match Program::from_text(&text) {
@@ -235,6 +237,7 @@ impl Run {
         figures.looked.fetch_add(outcome.looked_at_ring, Relaxed);
         figures.found.fetch_add(outcome.found_on_ring, Relaxed);
         figures.late.fetch_add(outcome.late, Relaxed);
+        figures.extra_edges.fetch_add(outcome.extra_edges, Relaxed);
         if program.settings.mode == Mode::Both {
             figures.eligible.fetch_add(1, Relaxed);
             figures.reached_ring.fetch_add(u64::from(outcome.reached_ring), Relaxed);
@@ -249,13 +252,14 @@ impl Run {
         println!(
             "seeds {first}..{next}: {} programs, {} operations; of programs with both sides \
              accelerated {:.1} % had streams on a ring, where {:.1} % of their operations were; \
-             {} answers came late, {} programs showed what is not promised, {} hung plain; \
+             {} answers came late, {} edges came twice, {} programs showed what is not promised, {} hung plain; \
              {} failures",
             of(&figures.programs),
             of(&figures.operations),
             percent(of(&figures.reached_ring), of(&figures.eligible)),
             percent(of(&figures.found), of(&figures.looked)),
             of(&figures.late),
+            of(&figures.extra_edges),
             of(&figures.not_promised),
             of(&figures.plain_hung),
             of(&figures.failures),

@@ -351,3 +351,23 @@ impl Program {
         Ok(Program { settings, steps: steps? })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Program;
+    use crate::generate;
+
+    #[test]
+    fn a_program_reads_as_it_was_written() {
+        for seed in 0..50 {
+            let program = generate::program(seed, None);
+            assert_eq!(Program::from_text(&program.to_text()), Ok(program));
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_one_program() {
+        assert_eq!(generate::program(7, None), generate::program(7, None));
+        assert_ne!(generate::program(7, None).steps, generate::program(8, None).steps);
+    }
+}

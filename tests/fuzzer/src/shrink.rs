@@ -5,7 +5,7 @@ use crate::operation::{Mode, Operation, Program, Start};
 use crate::servers::Servers;
 use std::time::{Duration, Instant};
 
-const TIME_MAX: Duration = Duration::from_secs(120);
+const TIME_MAX: Duration = Duration::from_secs(60);
 /// A hang need not be watched for as long when it has been seen before.
 const WATCHDOG: Duration = Duration::from_secs(2);
 /// Not every failure comes every time.

@@ -97,6 +97,10 @@ pub struct World {
     pub in_calls: Vec<End>,
     /// Ends whose readers should be looked at, since the other end has just ended.
     pub stirred: Vec<End>,
+    /// Combinations that are known to differ are left out.
+    pub leaves_out_known: bool,
+    /// Small messages may wait for an acknowledgement.
+    pub nagle: bool,
 }
 
 impl World {
@@ -250,7 +254,9 @@ impl World {
         if reset {
             state.cut = much;
             // KNOWN 7, 8, 10: what a reset leaves when bytes were on their way to the survivor.
-            let unlike = self.waiting(end.peer()) > 0 || finished;
+            let unlike = self.leaves_out_known && (self.waiting(end.peer()) > 0 || finished);
+            // With Nagle's algorithm some of the unread bytes may arrive after the end.
+            let unlike = unlike || self.nagle;
             let survivor = self.state_mut(end.peer());
             survivor.reset = true;
             survivor.spoiled |= unlike;

@@ -2,7 +2,7 @@
 
 use super::{Conductor, Sleep};
 use crate::operation::{
-    Flag, How, Mode, Operation, ReceiveCall, Setting, Signal, Step, Who, EVERYBODY,
+    Flag, How, Mode, Operation, ReceiveCall, SendCall, Setting, Signal, Step, Who, EVERYBODY,
 };
 use crate::protocol::{say, Command, Job};
 use crate::world::{End, Slot};
@@ -30,10 +30,14 @@ impl Conductor<'_> {
         self.outcome.operations += u64::from(after > before || sleeps);
     }
 
+    fn known(&self) -> bool {
+        self.servers.leaves_out_known.get()
+    }
+
     /// KNOWN 5, 6: a child whose first use of a stream comes while bytes are on its way.
     fn is_late_child(&mut self, by: Who, end: End) -> bool {
         let is_child = matches!(by, Who::ClientChild | Who::ServerChild);
-        if !is_child || self.children_at.contains(&(by, end.stream)) {
+        if !self.known() || !is_child || self.children_at.contains(&(by, end.stream)) {
             return false;
         }
         if self.world.waiting(end) > 0 || self.world.waiting(end.peer()) > 0 {
@@ -60,7 +64,7 @@ impl Conductor<'_> {
 
     fn perform(&mut self, by: Who, op: &Operation) {
         match op {
-            Operation::Send { slot, size, flags, .. } => self.send(by, op, *slot, *size, flags),
+            Operation::Send { slot, .. } => self.send(by, op, *slot),
             Operation::Receive { slot, .. } => self.receive(by, op, *slot),
             Operation::Fill { slot } => self.fill(by, op, *slot),
             Operation::Transfer { slot, size, read_piece, .. } => {
@@ -85,9 +89,19 @@ impl Conductor<'_> {
                 self.await_events(by, op, *slot, events & libc::EPOLLIN as u32 != 0);
             }
             Operation::EpollWait { .. } => self.epoll_wait(by, op),
-            Operation::EpollControl { .. } | Operation::EpollNest => self.plainly(by, op),
+            Operation::EpollControl { .. } => self.plainly(by, op),
+            Operation::EpollNest => {
+                self.nested = true;
+                self.plainly(by, op);
+            }
             Operation::BytesWaiting { slot } => self.bytes_waiting(by, op, *slot),
             Operation::Nonblocking { slot, on, .. } => {
+                // KNOWN 16: a call that sleeps is not to notice.
+                let end = self.world.end(by, *slot);
+                let here = |sleep: &Sleep| Some(sleep.end()) == end;
+                if self.known() && self.sleeps_at(here) {
+                    return;
+                }
                 self.plainly(by, op);
                 if let Some(end) = self.world.end(by, *slot) {
                     self.world.state_mut(end).nonblocking = *on;
@@ -146,16 +160,20 @@ impl Conductor<'_> {
         Command { job, sequence: sequence(writer), offset, waiting, may_sleep: false }
     }
 
-    fn send(&mut self, by: Who, op: &Operation, slot: u8, size: u32, flags: &[Flag]) {
+    fn send(&mut self, by: Who, op: &Operation, slot: u8) {
+        let Operation::Send { size, flags, call, .. } = op else { return };
+        let size = *size;
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
         // KNOWN 2: what is sent to an end that was shut down in both directions is a reset by TCP.
         let deaf = self.world.state(end.peer());
-        let deaf = deaf.reading_shut && deaf.finished && !deaf.closed;
+        let deaf = self.known() && deaf.reading_shut && deaf.finished && !deaf.closed;
         if self.is_writing(end) || deaf {
             return;
         }
         // KNOWN 3: writing nothing after shutdown is no error while the FIN is held back.
-        if size == 0 && self.world.state(end).finished {
+        // KNOWN 13: nor is sendfile.
+        let nothing = size == 0 || *call == SendCall::Sendfile;
+        if self.known() && nothing && self.world.write_ends(end) {
             return;
         }
         let state = self.world.state(end);
@@ -188,7 +206,13 @@ impl Conductor<'_> {
             return;
         }
         // KNOWN 4: recvmmsg reports an error of the stream before anything else, recv does not.
-        if *call == ReceiveCall::Recvmmsg && self.world.state(end).reset {
+        if self.known() && *call == ReceiveCall::Recvmmsg && self.world.state(end).reset {
+            return;
+        }
+        // KNOWN 14: splice takes what came by TCP before what is in a ring that has overflowed.
+        // KNOWN 19: splice at both ends loses bytes. KNOWN 15: a peek does not wait for all.
+        let all = flags.contains(&Flag::WaitAll) && flags.contains(&Flag::Peek);
+        if self.known() && (*call == ReceiveCall::Splice || all) {
             return;
         }
         let mut waiting = self.world.waiting(end);
@@ -202,6 +226,10 @@ impl Conductor<'_> {
         let need = if all { size } else { low_water.min(size).max(1) };
         let ended = self.world.ended(end);
         let peer = self.world.state(end.peer());
+        // Bytes that MSG_MORE holds back are dropped when they come after SHUT_RD.
+        if peer.held && state.reading_shut {
+            return;
+        }
         // After a byte out of band a call ends at its place.
         if (all || flags.contains(&Flag::Peek)) && peer.urgent_sent {
             return;
@@ -261,7 +289,7 @@ impl Conductor<'_> {
     fn fill(&mut self, by: Who, op: &Operation, slot: u8) {
         let Some(end) = self.world.end(by, slot) else { return };
         // KNOWN 2, too.
-        let deaf = self.world.state(end.peer()).reading_shut;
+        let deaf = self.known() && self.world.state(end.peer()).reading_shut;
         let busy = self.is_writing(end) || self.is_reading(end.peer());
         if busy || deaf || self.world.write_ends(end) {
             return;
@@ -319,12 +347,19 @@ impl Conductor<'_> {
         }
         if how != How::Write {
             // What had not found room yet comes too late.
-            let stuffed = self.world.state(end.peer()).stuffed;
-            self.world.state_mut(end.peer()).cut |= stuffed;
+            let late = self.world.state(end.peer()).stuffed || self.world.nagle;
+            self.world.state_mut(end.peer()).cut |= late;
             self.world.state_mut(end).reading_shut = true;
         }
         if how != How::Read {
             self.world.finish(end);
+        }
+        // KNOWN 24: poll says no HUP at an end that was shut down in both directions, as long as
+        // its FIN is held back.
+        let state = self.world.state(end);
+        let both = state.reading_shut && state.finished;
+        if self.known() && both && self.world.waiting(end.peer()) > 0 {
+            self.world.state_mut(end).spoiled = true;
         }
     }
 
@@ -406,6 +441,10 @@ impl Conductor<'_> {
     }
 
     fn epoll_wait(&mut self, by: Who, op: &Operation) {
+        // KNOWN 20: registrations of closed numbers are lost to a child.
+        if self.known() && matches!(by, Who::ClientChild | Who::ServerChild) {
+            return;
+        }
         let ring_bytes = self.program.settings.ring_bytes;
         let world = &self.world;
         // What an edge or a oneshot reported cannot be taken back, so nothing may be unsure.
@@ -423,7 +462,12 @@ impl Conductor<'_> {
             return;
         }
         self.await_arrivals(by);
-        let reply = self.ask(by, Job::Do(op.clone()));
+        let mut reply = self.ask(by, Job::Do(op.clone()));
+        // An edge more than the kernel's is allowed: it does not come again.
+        if self.expected().is_some_and(|expected| expected == "0 []" && reply.said != expected) {
+            reply = self.ask(by, Job::Do(op.clone()));
+            self.outcome.extra_edges += 1;
+        }
         self.observe(self.step, reply.said);
     }
 
@@ -451,6 +495,11 @@ impl Conductor<'_> {
         if unsure || self.is_writing(end.peer()) || self.is_reading(end) {
             return;
         }
+        // KNOWN 22: bytes of a ring behind bytes of TCP are not counted.
+        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
+        if self.known() && overflows {
+            return;
+        }
         let waiting = self.world.waiting(end).to_string();
         let shown = |_: &Self, said: &str| said.to_owned();
         let said = self.ask_until(by, &Job::Do(op.clone()), &shown, &|_, said| said == waiting);
@@ -462,6 +511,11 @@ impl Conductor<'_> {
         if self.players[&child].hello.is_some() {
             return;
         }
+        // KNOWN 12, too: those that slept before the fork.
+        let sleeps = |who: &Who| who.process() == by && self.players[who].asleep.is_some();
+        if self.known() && EVERYBODY.iter().any(sleeps) {
+            return;
+        }
         self.plainly(by, op);
         self.greet(child);
         self.world.fork(by, child);
@@ -471,7 +525,10 @@ impl Conductor<'_> {
     fn loses_bytes(&self, end: End) -> bool {
         // KNOWN 11: so are those of a sender that has become another program.
         let sender = self.world.state(end.peer());
-        self.world.waiting(end) > 0 && (sender.closed || sender.left_memory)
+        // KNOWN 21: and those of a sender whose set of epoll was nested.
+        let nested = self.known() && self.nested;
+        self.world.waiting(end) > 0
+            && (nested || sender.closed || (self.known() && sender.left_memory))
     }
 
     fn exec(&mut self, by: Who, op: &Operation, _with_library: bool) {
@@ -515,6 +572,11 @@ impl Conductor<'_> {
         if !self.is_idle(taker) || self.loses_bytes(end) {
             return;
         }
+        // KNOWN 23: a FIN that is held back does not survive the passing.
+        let ended = self.world.state(end).finished || self.world.state(end.peer()).finished;
+        if self.known() && ended {
+            return;
+        }
         let passed = self.ask(by, Job::Do(op.clone()));
         let taken = self.ask(taker, Job::Take { slot: to });
         self.observe(self.step, format!("{}, {}", passed.said, taken.said));
@@ -553,10 +615,14 @@ impl Conductor<'_> {
                 (libc::SIGUSR2, true)
             }
             // KNOWN 1: a call that has taken some bytes goes on here, and returns them by TCP.
-            (Signal::Restarting, Sleep::Bytes { end, .. }) if self.world.waiting(*end) > 0 => {
+            (Signal::Restarting, Sleep::Bytes { end, .. })
+                if self.known() && self.world.waiting(*end) > 0 =>
+            {
                 return;
             }
-            (Signal::Restarting, Sleep::Bytes { .. }) => (libc::SIGUSR2, false),
+            (Signal::Restarting, Sleep::Bytes { end, .. }) => {
+                (libc::SIGUSR2, self.world.waiting(*end) > 0)
+            }
         };
         self.await_sleep(whom);
         process::signal_thread(hello.process, hello.thread, number);
@@ -594,6 +660,7 @@ fn slot_of(op: &Operation) -> Option<u8> {
         Operation::SocketError { slot } | Operation::BytesWaiting { slot } => Some(*slot),
         Operation::Fill { slot } | Operation::Urgent { slot } => Some(*slot),
         Operation::EpollControl { slot, .. } => Some(*slot),
+        Operation::Poll { slots, .. } => slots.first().copied(),
         Operation::AwaitReadable { slot } | Operation::EpollAwait { slot, .. } => Some(*slot),
         _ => None,
     }

@@ -23,6 +23,10 @@ impl Conductor<'_> {
         let accepted = self.ask(Who::Server, Job::Accept { slot, nagle });
         self.world.connect(slot, [opened.moved as u16, port]);
         self.observe(self.step, format!("{}, {}", opened.said, accepted.said));
+        // Most streams of a program that begins on the ring are to be there.
+        if self.program.settings.start == Start::Ring && slot != 0 && slot != 4 {
+            self.rise(End { stream: self.world.streams.len() - 1, side: 0 });
+        }
     }
 
     /// What the settings ask for before the first step.
