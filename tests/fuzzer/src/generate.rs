@@ -28,7 +28,8 @@ pub fn program(seed: u64, mode: Option<Mode>) -> Program {
         start: [Start::Tcp, Start::Changing, Start::Ring][random.weighted(&[1, 2, 10])],
         family: [Family::V4, Family::V6, Family::Mapped][random.weighted(&[8, 1, 1])],
         ring_bytes: RING_BYTES[random.weighted(&[6, 2, 3])],
-        nagle: random.once_in(16),
+        // Not yet: what an end finds then depends on acknowledgements that nobody sees.
+        nagle: false,
     };
     let count = 10 + random.below(90) + if random.once_in(4) { random.below(300) } else { 0 };
     let (wild, small) = (random.once_in(3), random.once_in(2));

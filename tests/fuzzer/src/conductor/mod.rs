@@ -176,6 +176,10 @@ impl Conductor<'_> {
         self.players[&who].control.as_raw_fd()
     }
 
+    fn is_alive(&self, who: Who) -> bool {
+        self.players[&who].hello.is_some() && !self.players[&who].gone
+    }
+
     /// Alive and not in a call.
     fn is_idle(&self, who: Who) -> bool {
         let player = &self.players[&who];

@@ -341,6 +341,14 @@ impl Conductor<'_> {
 
     fn shutdown(&mut self, by: Who, op: &Operation, slot: u8, how: How) {
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
+        // KNOWN 27: with bytes unread, closing both directions may make a reset.
+        if self.known() && how == How::Both && self.world.waiting(end) > 0 {
+            return;
+        }
+        // An end of stream behind bytes that found no room is seen at any time later.
+        if self.world.state(end).stuffed {
+            return;
+        }
         self.plainly(by, op);
         if self.world.state(end).reset {
             return;
@@ -349,6 +357,9 @@ impl Conductor<'_> {
             // What had not found room yet comes too late.
             let late = self.world.state(end.peer()).stuffed || self.world.nagle;
             self.world.state_mut(end.peer()).cut |= late;
+            for end in [end, end.peer()] {
+                self.world.state_mut(end).spoiled |= late;
+            }
             self.world.state_mut(end).reading_shut = true;
         }
         if how != How::Read {
@@ -584,6 +595,12 @@ impl Conductor<'_> {
     }
 
     fn exit(&mut self, by: Who, op: &Operation) {
+        // KNOWN 26: a child whose parent has ended and is not waited for hangs at its first use.
+        let child = by.process().child();
+        let orphans = child.is_some_and(|child| self.is_alive(child));
+        if self.known() && orphans {
+            return;
+        }
         // A process whose calls sleep ends like one that is killed.
         say(self.control(by), &self.command(op, End { stream: 0, side: 0 }, 0, 0));
         let process = by.process();
@@ -644,6 +661,10 @@ impl Conductor<'_> {
             let own = slots.iter().flatten().filter(|other| other.end == slot.end).count();
             self.world.waiting(slot.end) > 0 && self.world.holders(slot.end) > own
         };
+        let orphans = whom.child().is_some_and(|child| self.is_alive(child));
+        if self.known() && orphans {
+            return;
+        }
         if whom == by.process() || self.players[&whom].gone || slots.iter().flatten().any(leaves) {
             return;
         }
