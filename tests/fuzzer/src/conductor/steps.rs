@@ -536,6 +536,11 @@ impl Conductor<'_> {
     fn loses_bytes(&self, end: End) -> bool {
         // KNOWN 11: so are those of a sender that has become another program.
         let sender = self.world.state(end.peer());
+        // KNOWN 28: and what is behind a ring that has overflowed comes first.
+        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
+        if self.known() && overflows {
+            return true;
+        }
         // KNOWN 21: and those of a sender whose set of epoll was nested.
         let nested = self.known() && self.nested;
         self.world.waiting(end) > 0
@@ -581,6 +586,11 @@ impl Conductor<'_> {
         };
         let Some(end) = self.world.end(by, slot) else { return };
         if !self.is_idle(taker) || self.loses_bytes(end) {
+            return;
+        }
+        // KNOWN 28: of a ring that has overflowed, what came by TCP is found first.
+        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
+        if self.known() && overflows {
             return;
         }
         // KNOWN 23: a FIN that is held back does not survive the passing.
