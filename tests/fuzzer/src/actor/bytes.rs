@@ -72,6 +72,7 @@ pub fn send(fd: Fd, size: u32, call: SendCall, flags: &[Flag], command: &Command
             }
             Got::Errno(_) if sent == 0 => return Reply::said(got),
             Got::Errno(_) => return short(sent, size, &got.to_string()),
+            got if got.count() == Some(0) && size > 0 => return short(sent, size, "took nothing"),
             got => sent += got.count().unwrap_or(0),
         }
         if sent >= size as usize {

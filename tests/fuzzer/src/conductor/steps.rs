@@ -172,7 +172,7 @@ impl Conductor<'_> {
         }
         // KNOWN 3: writing nothing after shutdown is no error while the FIN is held back.
         // KNOWN 13: nor is sendfile.
-        let nothing = size == 0 || *call == SendCall::Sendfile;
+        let nothing = size == 0 || matches!(call, SendCall::Sendfile | SendCall::Sendmmsg);
         if self.known() && nothing && self.world.write_ends(end) {
             return;
         }
