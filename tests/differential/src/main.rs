@@ -6,17 +6,15 @@
 //! `SHUNT_LIBRARY`. The same binary plays both sides of a scenario (`--act`).
 
 mod actor;
-mod calls;
 mod diff;
-mod fast_path;
 mod harness;
 mod helpers;
-mod pattern;
 mod run;
 mod scenarios;
 
 use actor::{Actor, Carrier, Side};
 use calls::socket::Family;
+use shunt_differential::{calls, fast_path, pattern};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -62,6 +62,11 @@ pub fn kill_thread(thread: Pid, signal: i32) -> Got {
     call!(libc::syscall(libc::SYS_tgkill, pid(), thread, signal))
 }
 
+/// A thread of any process.
+pub fn signal_thread(process: Pid, thread: Pid, signal: i32) -> Got {
+    call!(libc::syscall(libc::SYS_tgkill, process, thread, signal))
+}
+
 pub fn alarm(seconds: u32) {
     // SAFETY: alarm cannot fail.
     unsafe { libc::alarm(seconds) };

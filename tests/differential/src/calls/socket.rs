@@ -262,6 +262,12 @@ pub fn open_null() -> Fd {
 /// A named pipe of this process, gone with the value.
 pub struct Fifo(std::ffi::CString);
 
+impl Default for Fifo {
+    fn default() -> Fifo {
+        Fifo::new()
+    }
+}
+
 impl Fifo {
     pub fn new() -> Fifo {
         let name = format!("shunt-fifo-{}", std::process::id());

@@ -1,0 +1,698 @@
+//! One step: whether it can be made now, what its call can expect, and what it changes.
+
+use super::{Conductor, Sleep};
+use crate::operation::{
+    Flag, How, Mode, Operation, ReceiveCall, SendCall, Setting, Signal, Step, Who, EVERYBODY,
+};
+use crate::protocol::{say, Command, Job};
+use crate::world::{End, Slot};
+use shunt_differential::calls::process;
+
+/// The sequence that this end writes.
+pub(super) fn sequence(end: End) -> u64 {
+    (end.stream * 2 + end.side + 1) as u64
+}
+
+impl Conductor<'_> {
+    pub(super) fn execute(&mut self, step: &Step) {
+        let end = slot_of(&step.op).and_then(|slot| self.world.end(step.by, slot));
+        let spoiled = end
+            .is_some_and(|end| self.world.state(end).spoiled || self.is_late_child(step.by, end));
+        if self.outcome.hung.is_some() || !self.is_idle(step.by) || spoiled {
+            return;
+        }
+        let before = self.outcome.observations.get(&self.step).map_or(0, Vec::len);
+        self.look_for_ring(step);
+        self.perform(step.by, &step.op);
+        self.settle();
+        let after = self.outcome.observations.get(&self.step).map_or(0, Vec::len);
+        let sleeps = self.players[&step.by].asleep.is_some();
+        self.outcome.operations += u64::from(after > before || sleeps);
+    }
+
+    fn known(&self) -> bool {
+        self.servers.leaves_out_known.get()
+    }
+
+    /// KNOWN 5, 6: a child whose first use of a stream comes while bytes are on its way.
+    fn is_late_child(&mut self, by: Who, end: End) -> bool {
+        let is_child = matches!(by, Who::ClientChild | Who::ServerChild);
+        if !self.known() || !is_child || self.children_at.contains(&(by, end.stream)) {
+            return false;
+        }
+        if self.world.waiting(end) > 0 || self.world.waiting(end.peer()) > 0 {
+            return true;
+        }
+        self.children_at.push((by, end.stream));
+        false
+    }
+
+    /// Every eighth step asks where its stream is.
+    fn look_for_ring(&mut self, step: &Step) {
+        if self.mode != Mode::Both || self.step % 8 != 3 {
+            return;
+        }
+        let slot = slot_of(&step.op).unwrap_or(0);
+        let Some(end) = self.world.end(step.by, slot) else { return };
+        if self.world.state(end).closed || self.world.state(end.peer()).closed {
+            return;
+        }
+        let is = self.is_on_ring(end);
+        self.outcome.looked_at_ring += 1;
+        self.outcome.found_on_ring += u64::from(is);
+    }
+
+    fn perform(&mut self, by: Who, op: &Operation) {
+        match op {
+            Operation::Send { slot, .. } => self.send(by, op, *slot),
+            Operation::Receive { slot, .. } => self.receive(by, op, *slot),
+            Operation::Fill { slot } => self.fill(by, op, *slot),
+            Operation::Transfer { slot, size, read_piece, .. } => {
+                self.transfer(by, op, *slot, *size, *read_piece);
+            }
+            Operation::Urgent { slot } => self.urgent(by, op, *slot),
+            Operation::Rise { slot } => {
+                if let Some(end) = self.world.end(by, *slot) {
+                    self.rise(end);
+                }
+            }
+            Operation::Shutdown { slot, how } => self.shutdown(by, op, *slot, *how),
+            Operation::Close { slot } => {
+                self.plainly(by, op);
+                self.world.take(by, *slot);
+            }
+            Operation::Copy { .. } => self.copy(by, op),
+            Operation::Connect { slot } => self.connect(*slot),
+            Operation::Poll { slots, .. } => self.poll(by, op, slots),
+            Operation::AwaitReadable { slot } => self.await_events(by, op, *slot, true),
+            Operation::EpollAwait { slot, events } => {
+                self.await_events(by, op, *slot, events & libc::EPOLLIN as u32 != 0);
+            }
+            Operation::EpollWait { .. } => self.epoll_wait(by, op),
+            Operation::EpollControl { .. } => self.plainly(by, op),
+            Operation::EpollNest => {
+                self.nested = true;
+                self.plainly(by, op);
+            }
+            Operation::BytesWaiting { slot } => self.bytes_waiting(by, op, *slot),
+            Operation::Nonblocking { slot, on, .. } => {
+                // KNOWN 16: a call that sleeps is not to notice.
+                let end = self.world.end(by, *slot);
+                let here = |sleep: &Sleep| Some(sleep.end()) == end;
+                if self.known() && self.sleeps_at(here) {
+                    return;
+                }
+                self.plainly(by, op);
+                if let Some(end) = self.world.end(by, *slot) {
+                    self.world.state_mut(end).nonblocking = *on;
+                }
+            }
+            Operation::Set { slot, setting } => {
+                let Some(end) = self.world.end(by, *slot) else { return };
+                // What a sleeping call waits for must not change.
+                if self.sleeps_at(|sleep| sleep.end().stream == end.stream) {
+                    return;
+                }
+                self.plainly(by, op);
+                self.world.set(end, *setting);
+            }
+            Operation::Get { slot, setting } => {
+                let buffer = matches!(setting, Setting::SendBuffer(_) | Setting::ReceiveBuffer(_));
+                // The kernel lets buffers grow that nobody has set.
+                if !buffer {
+                    self.plainly(by, op);
+                }
+                let _ = slot;
+            }
+            Operation::Names { .. } | Operation::SocketError { .. } => self.plainly(by, op),
+            Operation::StatusFlags { .. } => self.plainly(by, op),
+            Operation::Fork => self.fork(by, op),
+            Operation::Exec { with_library } => self.exec(by, op, *with_library),
+            Operation::Pass { slot, to } => self.pass(by, op, *slot, *to),
+            Operation::Exit { .. } => self.exit(by, op),
+            Operation::Interrupt { whom, signal } => self.interrupt(*whom, *signal),
+            Operation::Kill { whom } => self.kill(by, *whom),
+        }
+    }
+
+    /// The answer is compared as it is.
+    fn plainly(&mut self, by: Who, op: &Operation) {
+        let reply = self.ask(by, Job::Do(op.clone()));
+        self.observe(self.step, reply.said);
+    }
+
+    fn sleeps_at(&self, matches: impl Fn(&Sleep) -> bool) -> bool {
+        let sleeping = |who: &Who| self.players[who].asleep.as_ref();
+        EVERYBODY.iter().filter_map(sleeping).any(|sleeper| matches(&sleeper.sleep))
+    }
+
+    /// Another call is writing at this end.
+    fn is_writing(&self, end: End) -> bool {
+        self.sleeps_at(|sleep| matches!(sleep, Sleep::Room { end: at, .. } if *at == end))
+    }
+
+    fn is_reading(&self, end: End) -> bool {
+        self.sleeps_at(|sleep| matches!(sleep, Sleep::Bytes { end: at, .. } if *at == end))
+    }
+
+    fn command(&self, op: &Operation, writer: End, offset: u64, waiting: u64) -> Command {
+        let job = Job::Do(op.clone());
+        Command { job, sequence: sequence(writer), offset, waiting, may_sleep: false }
+    }
+
+    fn send(&mut self, by: Who, op: &Operation, slot: u8) {
+        let Operation::Send { size, flags, call, .. } = op else { return };
+        let size = *size;
+        let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
+        // KNOWN 2: what is sent to an end that was shut down in both directions is a reset by TCP.
+        let deaf = self.world.state(end.peer());
+        let deaf = self.known() && deaf.reading_shut && deaf.finished && !deaf.closed;
+        if self.is_writing(end) || deaf {
+            return;
+        }
+        // KNOWN 3: writing nothing after shutdown is no error while the FIN is held back.
+        // KNOWN 13: nor is sendfile.
+        let nothing = size == 0 || matches!(call, SendCall::Sendfile | SendCall::Sendmmsg);
+        if self.known() && nothing && self.world.write_ends(end) {
+            return;
+        }
+        let state = self.world.state(end);
+        let blocks = !state.nonblocking && !flags.contains(&Flag::DontWait);
+        let total = self.world.waiting(end.peer()) + u64::from(size);
+        let fits = (total <= self.world.room(end) && !state.stuffed) || self.world.write_ends(end);
+        let timed = state.send_timeout;
+        let mut command = self.command(op, end, state.written, 0);
+        if !fits && (!blocks || timed || state.held) {
+            return;
+        }
+        if !fits {
+            command.may_sleep = true;
+            let sleep = Sleep::Room { end, size: size.into() };
+            return self.put_to_sleep(by, &command, sleep);
+        }
+        say(self.control(by), &command);
+        let reply = self.reply(by);
+        self.observe(self.step, reply.said);
+        self.world.wrote(end, reply.moved);
+        if reply.moved > 0 {
+            self.world.state_mut(end).held = flags.contains(&Flag::More);
+        }
+    }
+
+    fn receive(&mut self, by: Who, op: &Operation, slot: u8) {
+        let Operation::Receive { size, flags, call, .. } = op else { return };
+        let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
+        if self.is_reading(end) {
+            return;
+        }
+        // KNOWN 4: recvmmsg reports an error of the stream before anything else, recv does not.
+        if self.known() && *call == ReceiveCall::Recvmmsg && self.world.state(end).reset {
+            return;
+        }
+        // KNOWN 14: splice takes what came by TCP before what is in a ring that has overflowed.
+        // KNOWN 19: splice at both ends loses bytes. KNOWN 15: a peek does not wait for all.
+        let all = flags.contains(&Flag::WaitAll) && flags.contains(&Flag::Peek);
+        if self.known() && (*call == ReceiveCall::Splice || all) {
+            return;
+        }
+        let mut waiting = self.world.waiting(end);
+        // A writer that sleeps goes on while this one reads.
+        let writing = self.is_writing(end.peer());
+        let state = self.world.state(end);
+        let (size, low_water) = (u64::from(*size), state.low_water);
+        let blocks = !state.nonblocking && !flags.contains(&Flag::DontWait);
+        let timed = state.receive_timeout;
+        let all = flags.contains(&Flag::WaitAll);
+        let need = if all { size } else { low_water.min(size).max(1) };
+        let ended = self.world.ended(end);
+        let peer = self.world.state(end.peer());
+        // Bytes that MSG_MORE holds back are dropped when they come after SHUT_RD.
+        if peer.held && state.reading_shut {
+            return;
+        }
+        // After a byte out of band a call ends at its place.
+        if (all || flags.contains(&Flag::Peek)) && peer.urgent_sent {
+            return;
+        }
+        if peer.stuffed && waiting > 0 {
+            return self.drain(by, op, end, slot);
+        }
+        let enough = waiting >= need || ended;
+        if writing && (all || waiting == 0) {
+            return;
+        }
+        if peer.cut {
+            waiting = 0;
+        }
+        let from = peer.taken;
+        let mut command = self.command(op, end.peer(), from, waiting);
+        if blocks && !enough && !timed {
+            // Such a call would look at the same bytes again and again, or take some of them.
+            if flags.contains(&Flag::Peek) && waiting > 0 {
+                return;
+            }
+            // Two that sleep for the same bytes may both find them, or one.
+            let waits = |sleep: &Sleep| matches!(sleep, Sleep::Readable { end: at } | Sleep::Event { end: at } if *at == end);
+            if self.sleeps_at(waits) {
+                return;
+            }
+            command.may_sleep = true;
+            command.waiting = size;
+            return self.put_to_sleep(by, &command, Sleep::Bytes { end, count: need });
+        }
+        if low_water > 1 && !enough && blocks {
+            // What a time-out leaves below the mark is taken or not.
+            return;
+        }
+        say(self.control(by), &command);
+        let reply = self.reply(by);
+        let said = self.shown(end, &reply.said);
+        self.observe(self.step, said);
+        self.world.took(end, reply.moved);
+    }
+
+    /// How much found room is not promised, so all of it is taken and none is counted.
+    fn drain(&mut self, by: Who, op: &Operation, end: End, slot: u8) {
+        let cut = self.world.state(end.peer()).cut;
+        let Operation::Receive { size, flags, .. } = op else { return };
+        if cut || flags.contains(&Flag::Peek) {
+            return;
+        }
+        let waiting = self.world.waiting(end);
+        let taken = self.world.state(end.peer()).taken;
+        let job = Job::Drain { slot, piece: (*size).max(1000) };
+        let reply = self.ask_about(by, job, sequence(end.peer()), taken, waiting);
+        self.observe(self.step, reply.said);
+        self.world.took(end, reply.moved);
+    }
+
+    fn fill(&mut self, by: Who, op: &Operation, slot: u8) {
+        let Some(end) = self.world.end(by, slot) else { return };
+        // KNOWN 2, too.
+        let deaf = self.known() && self.world.state(end.peer()).reading_shut;
+        let busy = self.is_writing(end) || self.is_reading(end.peer());
+        if busy || deaf || self.world.write_ends(end) {
+            return;
+        }
+        let command = self.command(op, end, self.world.state(end).written, 0);
+        say(self.control(by), &command);
+        let reply = self.reply(by);
+        self.observe(self.step, reply.said);
+        self.world.wrote(end, reply.moved);
+        self.world.state_mut(end).stuffed = true;
+    }
+
+    fn transfer(&mut self, by: Who, op: &Operation, slot: u8, size: u32, read_piece: u32) {
+        let Some(end) = self.world.end(by, slot) else { return };
+        let Some((reader, reader_slot)) = self.idle_holder(end.peer(), Some(by)) else { return };
+        let busy = self.is_writing(end) || self.is_reading(end.peer());
+        let (near, far) = (self.world.state(end), self.world.state(end.peer()));
+        let timed = near.send_timeout || far.receive_timeout;
+        if busy || timed || self.world.write_ends(end) || self.world.ended(end.peer()) {
+            return;
+        }
+        let command = self.command(op, end, near.written, 0);
+        let waiting = self.world.waiting(end.peer()) + u64::from(size);
+        let job = Job::Drain { slot: reader_slot, piece: read_piece };
+        let drain = Command { job, offset: near.taken, waiting, ..command.clone() };
+        say(self.control(by), &command);
+        say(self.control(reader), &drain);
+        let (sent, taken) = (self.reply(by), self.reply(reader));
+        self.world.wrote(end, sent.moved);
+        self.world.took(end.peer(), taken.moved);
+        self.world.state_mut(end).held = false;
+        self.observe(self.step, format!("{}, {}", sent.said, taken.said));
+    }
+
+    fn urgent(&mut self, by: Who, op: &Operation, slot: u8) {
+        let Some(end) = self.world.end(by, slot) else { return };
+        let Some((reader, slot)) = self.idle_holder(end.peer(), Some(by)) else { return };
+        let busy = self.sleeps_at(|sleep| sleep.end().stream == end.stream);
+        let ends = self.world.write_ends(end) || self.world.ended(end.peer());
+        let in_line = self.world.state(end.peer()).urgent_in_line;
+        if busy || ends || in_line || self.world.waiting(end.peer()) > 0 {
+            return;
+        }
+        let sent = self.ask(by, Job::Do(op.clone()));
+        let taken = self.ask(reader, Job::TakeUrgent { slot });
+        self.world.state_mut(end).urgent_sent = true;
+        self.observe(self.step, format!("{}, {}", sent.said, taken.said));
+    }
+
+    fn shutdown(&mut self, by: Who, op: &Operation, slot: u8, how: How) {
+        let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
+        // KNOWN 27: with bytes unread, closing both directions may make a reset.
+        if self.known() && how == How::Both && self.world.waiting(end) > 0 {
+            return;
+        }
+        // An end of stream behind bytes that found no room is seen at any time later.
+        if self.world.state(end).stuffed {
+            return;
+        }
+        self.plainly(by, op);
+        if self.world.state(end).reset {
+            return;
+        }
+        if how != How::Write {
+            // What had not found room yet comes too late.
+            let late = self.world.state(end.peer()).stuffed || self.world.nagle;
+            self.world.state_mut(end.peer()).cut |= late;
+            for end in [end, end.peer()] {
+                self.world.state_mut(end).spoiled |= late;
+            }
+            self.world.state_mut(end).reading_shut = true;
+        }
+        if how != How::Read {
+            self.world.finish(end);
+        }
+        // KNOWN 24: poll says no HUP at an end that was shut down in both directions, as long as
+        // its FIN is held back.
+        let state = self.world.state(end);
+        let both = state.reading_shut && state.finished;
+        if self.known() && both && self.world.waiting(end.peer()) > 0 {
+            self.world.state_mut(end).spoiled = true;
+        }
+    }
+
+    fn copy(&mut self, by: Who, op: &Operation) {
+        let Operation::Copy { from, to, call } = op else { return };
+        use crate::operation::CopyCall::*;
+        let source = self.world.slot(by, *from);
+        let closes_first = matches!(call, Dup | Fcntl | FcntlCloexec);
+        if usize::from(*from) == usize::from(*to) && closes_first {
+            return;
+        }
+        self.plainly(by, op);
+        let close_on_exec = matches!(call, Dup3 | FcntlCloexec);
+        match source {
+            // dup3 refuses two equal numbers, dup2 leaves everything as it is.
+            _ if from == to => {}
+            Some(Slot { end, .. }) => self.world.put(by, *to, Slot { end, close_on_exec }),
+            None if closes_first => self.world.take(by, *to),
+            None => {}
+        }
+    }
+
+    fn poll(&mut self, by: Who, op: &Operation, slots: &[u8]) {
+        let ends: Vec<Option<End>> = slots.iter().map(|&slot| self.world.end(by, slot)).collect();
+        let each = |said: &str, change: &dyn Fn(Option<End>, &str) -> String| -> String {
+            let mut words = said.split(' ');
+            let first = words.next().unwrap_or_default().to_owned();
+            let rest = ends.iter().zip(words).map(|(end, word)| change(*end, word));
+            std::iter::once(first).chain(rest).collect::<Vec<_>>().join(" ")
+        };
+        let shown = |conductor: &Self, said: &str| {
+            each(said, &|end, word| end.map_or(word.to_owned(), |end| conductor.shown(end, word)))
+        };
+        let good = |conductor: &Self, said: &str| {
+            let mut words = said.split(' ').skip(1);
+            ends.iter().all(|end| {
+                let word = words.next().unwrap_or_default();
+                end.is_none_or(|end| word.contains("IN") || !conductor.world.readable(end))
+            })
+        };
+        let said = self.ask_until(by, &Job::Do(op.clone()), &shown, &good);
+        self.observe(self.step, said);
+    }
+
+    /// A wait without end: it is made to return at once, or left sleeping.
+    fn await_events(&mut self, by: Who, op: &Operation, slot: u8, input: bool) {
+        let Some(end) = self.world.end(by, slot) else { return };
+        let unsure = self.world.state(end.peer()).held
+            || self.is_writing(end.peer())
+            || self.is_reading(end)
+            || !self.world.room_is_sure(end, self.program.settings.ring_bytes);
+        if unsure || !input {
+            return;
+        }
+        let asks_room = matches!(op, Operation::EpollAwait { events, .. } if events & 4 != 0);
+        let mut command = self.command(op, end, 0, 0);
+        if !self.world.readable(end) && !asks_room {
+            command.may_sleep = true;
+            let epoll = matches!(op, Operation::EpollAwait { .. });
+            let sleep = if epoll { Sleep::Event { end } } else { Sleep::Readable { end } };
+            return self.put_to_sleep(by, &command, sleep);
+        }
+        if asks_room {
+            // Room is there at once, bytes may be.
+            return self.settled_epoll(by, op, end);
+        }
+        say(self.control(by), &command);
+        let reply = self.reply(by);
+        let said = self.shown(end, &reply.said);
+        self.observe(self.step, said);
+    }
+
+    fn settled_epoll(&mut self, by: Who, op: &Operation, end: End) {
+        let shown = |conductor: &Self, said: &str| conductor.shown(end, said);
+        let good =
+            |conductor: &Self, said: &str| said.contains("IN") || !conductor.world.readable(end);
+        let said = self.ask_until(by, &Job::Do(op.clone()), &shown, &good);
+        self.observe(self.step, said);
+    }
+
+    fn epoll_wait(&mut self, by: Who, op: &Operation) {
+        // KNOWN 20: registrations of closed numbers are lost to a child.
+        if self.known() && matches!(by, Who::ClientChild | Who::ServerChild) {
+            return;
+        }
+        let ring_bytes = self.program.settings.ring_bytes;
+        let world = &self.world;
+        // What an edge or a oneshot reported cannot be taken back, so nothing may be unsure.
+        let unsure = world.streams.iter().enumerate().any(|(stream, _)| {
+            [0, 1].into_iter().any(|side| {
+                let end = End { stream, side };
+                world.state(end).spoiled
+                    || !world.room_is_sure(end, ring_bytes)
+                    || world.state(end).held
+                    || self.is_writing(end)
+                    || self.is_reading(end)
+            })
+        });
+        if unsure {
+            return;
+        }
+        self.await_arrivals(by);
+        let mut reply = self.ask(by, Job::Do(op.clone()));
+        // An edge more than the kernel's is allowed: it does not come again.
+        if self.expected().is_some_and(|expected| expected == "0 []" && reply.said != expected) {
+            reply = self.ask(by, Job::Do(op.clone()));
+            self.outcome.extra_edges += 1;
+        }
+        self.observe(self.step, reply.said);
+    }
+
+    /// Polls until what is on its way to this process has arrived.
+    fn await_arrivals(&mut self, by: Who) {
+        for slot in 0..crate::actor::SLOTS as u8 {
+            let Some(end) = self.world.end(by, slot) else { continue };
+            if !self.world.readable(end) {
+                continue;
+            }
+            let (events, call) = (libc::POLLIN, crate::operation::PollCall::Poll);
+            let job = Job::Do(Operation::Poll { slots: vec![slot], events, call });
+            let give_up = std::time::Instant::now() + super::LATE;
+            while !self.ask(by, job.clone()).said.contains("IN")
+                && std::time::Instant::now() < give_up
+                && self.outcome.hung.is_none()
+            {}
+        }
+    }
+
+    fn bytes_waiting(&mut self, by: Who, op: &Operation, slot: u8) {
+        let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
+        let writer = self.world.state(end.peer());
+        let unsure = writer.held || writer.urgent_sent || writer.cut || writer.stuffed;
+        if unsure || self.is_writing(end.peer()) || self.is_reading(end) {
+            return;
+        }
+        // KNOWN 22: bytes of a ring behind bytes of TCP are not counted.
+        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
+        if self.known() && overflows {
+            return;
+        }
+        let waiting = self.world.waiting(end).to_string();
+        let shown = |_: &Self, said: &str| said.to_owned();
+        let said = self.ask_until(by, &Job::Do(op.clone()), &shown, &|_, said| said == waiting);
+        self.observe(self.step, said);
+    }
+
+    fn fork(&mut self, by: Who, op: &Operation) {
+        let Some(child) = by.child() else { return };
+        if self.players[&child].hello.is_some() {
+            return;
+        }
+        // KNOWN 12, too: those that slept before the fork.
+        let sleeps = |who: &Who| who.process() == by && self.players[who].asleep.is_some();
+        if self.known() && EVERYBODY.iter().any(sleeps) {
+            return;
+        }
+        self.plainly(by, op);
+        self.greet(child);
+        self.world.fork(by, child);
+    }
+
+    /// Bytes whose sender has closed are lost to a new holder: docs/compatibility.md says so.
+    fn loses_bytes(&self, end: End) -> bool {
+        // KNOWN 11: so are those of a sender that has become another program.
+        let sender = self.world.state(end.peer());
+        // KNOWN 28: and what is behind a ring that has overflowed comes first.
+        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
+        if self.known() && overflows {
+            return true;
+        }
+        // KNOWN 21: and those of a sender whose set of epoll was nested.
+        let nested = self.known() && self.nested;
+        self.world.waiting(end) > 0
+            && (nested || sender.closed || (self.known() && sender.left_memory))
+    }
+
+    fn exec(&mut self, by: Who, op: &Operation, _with_library: bool) {
+        if by.process() != by {
+            return;
+        }
+        if let Some(thread) = by.thread() {
+            // Its sleeping calls would end with it.
+            if self.players[&thread].asleep.is_some() {
+                return;
+            }
+        }
+        let slots = self.world.slots.get(&by).copied().unwrap_or_default();
+        if slots.iter().flatten().any(|slot| self.loses_bytes(slot.end)) {
+            return;
+        }
+        say(self.control(by), &self.command(op, End { stream: 0, side: 0 }, 0, 0));
+        if let Some(thread) = by.thread() {
+            self.player(thread).gone = true;
+        }
+        self.greet(by);
+        for held in slots.iter().flatten() {
+            self.world.state_mut(held.end).left_memory = true;
+        }
+        for (slot, held) in (0..).zip(slots) {
+            if held.is_some_and(|held| held.close_on_exec) {
+                self.world.take(by, slot);
+            }
+        }
+        let gone = self.players[&by].gone;
+        self.observe(self.step, if gone { "exec failed" } else { "goes on" });
+    }
+
+    fn pass(&mut self, by: Who, op: &Operation, slot: u8, to: u8) {
+        let taker = match by {
+            Who::Client => Who::Server,
+            Who::Server => Who::Client,
+            _ => return,
+        };
+        let Some(end) = self.world.end(by, slot) else { return };
+        if !self.is_idle(taker) || self.loses_bytes(end) {
+            return;
+        }
+        // KNOWN 28: of a ring that has overflowed, what came by TCP is found first.
+        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
+        if self.known() && overflows {
+            return;
+        }
+        // KNOWN 23: a FIN that is held back does not survive the passing.
+        let ended = self.world.state(end).finished || self.world.state(end.peer()).finished;
+        if self.known() && ended {
+            return;
+        }
+        let passed = self.ask(by, Job::Do(op.clone()));
+        let taken = self.ask(taker, Job::Take { slot: to });
+        self.observe(self.step, format!("{}, {}", passed.said, taken.said));
+        self.world.put(taker, to, Slot { end, close_on_exec: false });
+    }
+
+    fn exit(&mut self, by: Who, op: &Operation) {
+        // KNOWN 26: a child whose parent has ended and is not waited for hangs at its first use.
+        let child = by.process().child();
+        let orphans = child.is_some_and(|child| self.is_alive(child));
+        if self.known() && orphans {
+            return;
+        }
+        // A process whose calls sleep ends like one that is killed.
+        say(self.control(by), &self.command(op, End { stream: 0, side: 0 }, 0, 0));
+        let process = by.process();
+        self.await_end(process);
+        self.observe(self.step, "ended");
+    }
+
+    fn await_end(&mut self, process: Who) {
+        for who in [Some(process), process.thread()].into_iter().flatten() {
+            while !self.players[&who].gone && self.outcome.hung.is_none() {
+                self.wait_message(who);
+            }
+            match self.player(who).asleep.take().map(|sleeper| sleeper.sleep) {
+                None | Some(Sleep::Event { .. }) => {}
+                Some(sleep) => self.world.leave_call(sleep.end()),
+            }
+        }
+        self.world.end_process(process);
+    }
+
+    fn interrupt(&mut self, whom: Who, signal: Signal) {
+        let player = &self.players[&whom];
+        let (Some(hello), Some(sleeper)) = (player.hello, &player.asleep) else { return };
+        let (number, ends) = match (signal, &sleeper.sleep) {
+            (Signal::Interrupting, _) => (libc::SIGUSR1, true),
+            // Whether it had written something decides if it goes on.
+            (Signal::Restarting, Sleep::Room { .. }) => return,
+            (Signal::Restarting, Sleep::Readable { .. } | Sleep::Event { .. }) => {
+                (libc::SIGUSR2, true)
+            }
+            // KNOWN 1: a call that has taken some bytes goes on here, and returns them by TCP.
+            (Signal::Restarting, Sleep::Bytes { end, .. })
+                if self.known() && self.world.waiting(*end) > 0 =>
+            {
+                return;
+            }
+            (Signal::Restarting, Sleep::Bytes { end, .. }) => {
+                (libc::SIGUSR2, self.world.waiting(*end) > 0)
+            }
+        };
+        self.await_sleep(whom);
+        process::signal_thread(hello.process, hello.thread, number);
+        self.observe(self.step, "interrupted");
+        if ends {
+            self.player(whom).asleep.iter_mut().for_each(|sleeper| sleeper.disturbed = true);
+            self.join(whom);
+        } else {
+            self.await_sleep(whom);
+        }
+    }
+
+    fn kill(&mut self, by: Who, whom: Who) {
+        let whom = whom.process();
+        let Some(hello) = self.players[&whom].hello else { return };
+        let slots = self.world.slots.get(&whom).copied().unwrap_or_default();
+        // Bytes that a killed process leaves to another holder: docs/compatibility.md.
+        let leaves = |slot: &Slot| {
+            let own = slots.iter().flatten().filter(|other| other.end == slot.end).count();
+            self.world.waiting(slot.end) > 0 && self.world.holders(slot.end) > own
+        };
+        let orphans = whom.child().is_some_and(|child| self.is_alive(child));
+        if self.known() && orphans {
+            return;
+        }
+        if whom == by.process() || self.players[&whom].gone || slots.iter().flatten().any(leaves) {
+            return;
+        }
+        process::kill(hello.process, libc::SIGKILL);
+        self.await_end(whom);
+        self.observe(self.step, "killed");
+    }
+}
+
+fn slot_of(op: &Operation) -> Option<u8> {
+    match op {
+        Operation::Send { slot, .. } | Operation::Receive { slot, .. } => Some(*slot),
+        Operation::Transfer { slot, .. } | Operation::Shutdown { slot, .. } => Some(*slot),
+        Operation::SocketError { slot } | Operation::BytesWaiting { slot } => Some(*slot),
+        Operation::Fill { slot } | Operation::Urgent { slot } => Some(*slot),
+        Operation::EpollControl { slot, .. } => Some(*slot),
+        Operation::Poll { slots, .. } => slots.first().copied(),
+        Operation::AwaitReadable { slot } | Operation::EpollAwait { slot, .. } => Some(*slot),
+        _ => None,
+    }
+}
