@@ -7,6 +7,7 @@ namespace of its own, where ports are free and nothing but this suite uses the l
 
 import argparse
 import collections
+import fcntl
 import json
 import os
 import pathlib
@@ -137,6 +138,10 @@ def main(name, run_once):
     if not os.access(SHUNT, os.X_OK):
         sys.exit(f"{SHUNT} does not exist: make build")
     work = pathlib.Path(arguments.work)
+    # Suites write beside their sources: two runs at a time would disturb each other.
+    SOURCES.mkdir(parents=True, exist_ok=True)
+    lock = open(SOURCES / f"{name}.lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
     results = {"plain": [], "accelerated": []}
     for turn in range(arguments.repeat):
         for kind, runs in results.items():
