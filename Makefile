@@ -5,7 +5,7 @@ SHUNT  := $(TARGET)/release/shunt
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench install-deps tidy
+.PHONY: help build demo test suites bench install-deps tidy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,11 @@ demo: install-deps build ## Run real programs plain and accelerated, and compare
 
 test: ## Run all tests; what cannot run here says why
 	tests/run
+
+suites: build ## Run the test suites of other projects plain and accelerated, and compare (hours; as root)
+	@for suite in cpython memcached redis libuv libevent node ruby postgresql; do \
+		CARGO_TARGET_DIR=$(TARGET) tests/suites/$$suite || failed="$$failed $$suite"; done; \
+	[ -z "$$failed" ] || { echo "different:$$failed"; exit 1; }
 
 bench: build ## Compare kernel TCP, Unix socket, bare ring and Shunt on this machine
 	$(SHUNT) bench latency
