@@ -27,7 +27,9 @@ pub struct ProducerLine {
 pub struct ConsumerLine {
     /// Offset of the first byte not yet read.
     pub head: AtomicU64,
-    spare: [u64; 7],
+    /// How many bytes the reader would have unread at most; 0 is no bound of its own.
+    pub window: AtomicU64,
+    spare: [u64; 6],
 }
 
 /// Changed rarely; what both change, only by read-modify-write.
@@ -73,7 +75,7 @@ impl Default for ProducerLine {
 
 impl Default for ConsumerLine {
     fn default() -> ConsumerLine {
-        ConsumerLine { head: AtomicU64::new(0), spare: [0; 7] }
+        ConsumerLine { head: AtomicU64::new(0), window: AtomicU64::new(0), spare: [0; 6] }
     }
 }
 
@@ -106,6 +108,7 @@ const _: () = {
     assert!(offset_of!(ProducerLine, since) == 24);
     assert!(offset_of!(ProducerLine, latest) == 32);
     assert!(offset_of!(ConsumerLine, head) == 0);
+    assert!(offset_of!(ConsumerLine, window) == 8);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);

@@ -40,6 +40,8 @@ pub struct Producer {
     /// The tail from which on it is looked whether the ring is empty.
     look_at: u64,
     window: u64,
+    /// How many bytes may lie unread.
+    room: u64,
 }
 
 // SAFETY: the addresses are of a shared mapping, valid on every thread, and the one owner of a
@@ -79,6 +81,7 @@ impl Producer {
             floor,
             look_at: tail.saturating_add(WINDOW),
             window: WINDOW,
+            room: u64::from(capacity),
         }
     }
 
@@ -148,6 +151,16 @@ impl Producer {
         self.bytes.capacity() as usize
     }
 
+    /// How many bytes may lie unread in the ring.
+    pub fn room(&self) -> usize {
+        self.room as usize
+    }
+
+    /// Lets no more than `bytes` lie unread, where the ring would have room for more.
+    pub fn set_room(&mut self, bytes: u64) {
+        self.room = bytes.clamp(1, self.bytes.capacity());
+    }
+
     /// How many bytes the reader has not taken yet, as of now.
     pub fn unread(&mut self) -> Result<u64, Corrupt> {
         self.refresh()?;
@@ -164,7 +177,7 @@ impl Producer {
     #[inline]
     pub fn free_at_least(&mut self, wanted: usize) -> Result<usize, Corrupt> {
         let known = self.known_free();
-        if known >= wanted || known == self.capacity() {
+        if known >= wanted || known == self.room() {
             return Ok(known);
         }
         self.free_fresh()
@@ -315,7 +328,7 @@ impl Producer {
     #[inline(always)]
     fn known_free(&self) -> usize {
         let used = self.tail.wrapping_sub(self.cached_head);
-        self.bytes.capacity().saturating_sub(used) as usize
+        self.room.saturating_sub(used) as usize
     }
 
     /// Looks at the reader's head and believes it only if it makes sense.

@@ -171,6 +171,8 @@ pub struct Socket {
     pub unmanaged: AtomicBool,
     /// A send that may not wait found the ring full, and no quarter of it has been seen free since.
     pub full: AtomicBool,
+    /// How many bytes may lie unread in the outgoing ring; 0 is all it holds.
+    pub room: AtomicU32,
     pub slot: AtomicU32,
     /// While inherited: the process whose stream it is, and the bell of its service thread.
     pub owner: AtomicI32,
@@ -256,6 +258,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.link.store(null_mut(), Relaxed);
     socket.family.store(0, Relaxed);
     socket.slot.store(shunt_link::VACANT, Relaxed);
+    socket.room.store(0, Relaxed);
     // SYNC mode -> Socket::mode(): the fields above are seen by who sees the mode.
     socket.mode.store(Mode::Plain as u8, Release);
     Some(index)
@@ -375,6 +378,7 @@ impl Socket {
             unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),
             full: AtomicBool::new(false),
+            room: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
             owner: AtomicI32::new(0),
             owner_bell: AtomicI32::new(-1),

@@ -57,7 +57,7 @@ impl Sender {
 
     /// Whether there is room worth a wake-up, as the kernel judges a send buffer: not for one byte.
     pub fn has_room(&mut self) -> Result<bool, Failure> {
-        let enough = worth_telling(self.ring.capacity());
+        let enough = worth_telling(self.ring.room());
         Ok(self.ring.free_at_least(enough)? >= enough)
     }
 

@@ -318,6 +318,24 @@ pub fn shut_writing(fd: i32) {
     let _ = unsafe { sys!(libc::SYS_shutdown, fd, libc::SHUT_WR) };
 }
 
+/// The size of the send buffer if the program has set it, as SO_SNDBUF tells it (twice what was set).
+pub fn send_buffer_set(fd: i32) -> Option<u32> {
+    buffer_set(fd, 1, libc::SO_SNDBUF)
+}
+
+/// As [`send_buffer_set`], of the receive buffer.
+pub fn receive_buffer_set(fd: i32) -> Option<u32> {
+    buffer_set(fd, 2, libc::SO_RCVBUF)
+}
+
+/// SO_BUF_LOCK tells which sizes were set, since Linux 5.13.
+fn buffer_set(fd: i32, lock: i32, name: i32) -> Option<u32> {
+    const SO_BUF_LOCK: i32 = 72;
+    let locks = option_int(fd, libc::SOL_SOCKET, SO_BUF_LOCK).ok()?;
+    let bytes = (locks & lock != 0).then(|| option_int(fd, libc::SOL_SOCKET, name).ok())??;
+    u32::try_from(bytes).ok()
+}
+
 /// Whether the socket accepts connections (SO_ACCEPTCONN).
 pub fn listens(fd: i32) -> bool {
     option_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).is_ok_and(|listens| listens != 0)

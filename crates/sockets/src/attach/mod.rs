@@ -21,12 +21,14 @@ use crate::{inherit, search, wait};
 mod ends;
 mod fin;
 mod leave;
+mod room;
 mod stop;
 mod writer;
 
 pub use ends::{break_stream, detach, peer_died, restart_consumer, Farewell};
 pub use fin::{fin_is_held, hold_fin, report_drained, send_held_fin};
 pub use leave::{leave, leave_all, settle_on_tcp};
+pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{ask_to_stop, settle_before_end, stop_for_writer, wait_until};
 pub use writer::{flush, go_down, resend, try_go_up};
@@ -72,6 +74,7 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
         *send = SendSide::fresh(producer);
         socket.slot.store(slot, Relaxed);
         socket.link.store((&raw const *link).cast_mut(), Release);
+        room::announce_window(socket);
         socket.stage.store(stage::SETTLED, Relaxed);
         socket.unmanaged.store(true, Relaxed);
         link.set_stream(slot, index);

@@ -11,6 +11,7 @@ use shunt_stream::{End, WriterOn};
 use super::ends::break_stream;
 use super::fin::fin_if_due;
 use super::leave::settle_on_tcp;
+use super::room::bound_room;
 use super::{managed, observe_writer, wake_own, Broken};
 use crate::pool::{Mode, SendSide, Socket};
 use crate::service;
@@ -70,6 +71,7 @@ pub fn try_go_up(index: u32, socket: &'static Socket, send: &mut SendSide) -> bo
         return false;
     }
     send.up_at = offset;
+    bound_room(socket, send);
     if let Some(entry) = socket.entry() {
         entry.upgraded();
         entry.set_carrier_tx(Carrier::Shm);

@@ -332,7 +332,7 @@ fn unread(socket: &Socket) -> Option<c_int> {
         return None;
     }
     let producer = send.producer.as_mut()?.ring();
-    let half = producer.capacity() as u64 / 2;
+    let half = producer.room() as u64 / 2;
     Some(producer.unread().ok()?.saturating_sub(half) as c_int)
 }
 

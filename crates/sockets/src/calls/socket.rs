@@ -77,6 +77,9 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         // SAFETY: the kernel accepted the option and its length.
         unsafe { value.cast::<c_int>().read_unaligned() != 0 }
     };
+    if level == libc::SOL_SOCKET && matches!(name, libc::SO_SNDBUF | libc::SO_RCVBUF) {
+        return attach::sizes_changed(pool::get(index));
+    }
     let reason = match (level, name) {
         (libc::SOL_SOCKET, SO_ZEROCOPY) if on => Reason::ZeroCopy,
         (libc::SOL_SOCKET, libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING)

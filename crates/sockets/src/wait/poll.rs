@@ -275,7 +275,10 @@ fn may_have_room(socket: &Socket) -> bool {
     let (Some(link), Some(direction)) = (socket.link(), blocking::direction(socket, true)) else {
         return true;
     };
-    let capacity = link.memory.ring_bytes() as usize;
+    let capacity = match socket.room.load(Relaxed) {
+        0 => link.memory.ring_bytes() as usize,
+        room => room as usize,
+    };
     let most = (capacity - worth_telling(capacity)) as u64;
     direction.tail().wrapping_sub(direction.head()) <= most
 }

@@ -4,7 +4,7 @@ use super::{scenarios, Scenario, ALL_FAMILIES, V4};
 use crate::actor::Actor;
 use crate::calls::socket::{get_int, set_int, set_timeout, Address};
 use crate::calls::{io, socket, wait, Fd, Got};
-use crate::pattern::{self, receive, receive_text, send_all};
+use crate::pattern::{self, receive, receive_text, receive_to_end, send_all};
 use libc::{IPPROTO_TCP, SOL_SOCKET};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     counted_bytes_of_the_connection_are_plausible,
     cork_holds_back_until_it_is_pulled,
     a_small_buffer_blocks_its_writer,
+    small_buffers_bound_what_is_on_its_way,
     urgent_byte_comes_out_of_band,
     urgent_byte_in_line_stays_in_order,
     urgent_byte_raises_pri,
@@ -404,6 +405,30 @@ fn a_small_buffer_blocks_its_writer(a: &Actor) {
         // The receiver's buffer had its full size before it was set; the sum is bounded all the same.
         a.note("bounded", sent < 8 << 20);
         a.note_mask("when full", s, 0);
+    });
+}
+
+fn small_buffers_bound_what_is_on_its_way(a: &Actor) {
+    let place = a.listen();
+    a.server(|| {
+        set_int(place.fd, SOL_SOCKET, libc::SO_RCVBUF, 4096);
+    });
+    let s = a.pair(&place);
+    a.client(|| {
+        set_int(s, SOL_SOCKET, libc::SO_SNDBUF, 4096);
+    });
+    a.warm(s);
+    let sent = a.told_by_client(|| {
+        let block = crate::pattern::bytes(3, 0, 1 << 20);
+        let sent = io::send(s, &block, libc::MSG_DONTWAIT).value("send") as u64;
+        a.note("bounded", (4096..80_000).contains(&sent));
+        a.note_mask("when full", s, 0);
+        socket::close(s);
+        sent
+    });
+    a.server(|| {
+        let text = receive_to_end(s, 3);
+        a.note("received", text == format!("{sent} bytes right, then 0"));
     });
 }
 

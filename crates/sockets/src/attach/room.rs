@@ -1,0 +1,48 @@
+//! What SO_SNDBUF and SO_RCVBUF mean for a ring: who has set one wants a writer to wait when about so
+//! much is on its way (socket(7)). Buffers that nobody has set grow in the kernel beyond a ring.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_os::handles;
+
+use crate::pool::{Mode, SendSide, Socket};
+use crate::wait::blocking::direction;
+
+/// What the kernel's receive buffer takes while nobody has set its size and nobody reads.
+const WINDOW_UNSET: u64 = 64 * 1024;
+/// A ring has room for a message or two whatever the sizes are.
+const ROOM_MIN: u64 = 4096;
+
+/// Tells the writer how much this end would have unread.
+pub fn announce_window(socket: &Socket) {
+    if let Some(incoming) = direction(socket, false) {
+        let window = handles::receive_buffer_set(socket.fd.load(Relaxed)).unwrap_or(0);
+        incoming.consumer.window.store(window.into(), Relaxed);
+    }
+}
+
+/// Bounds what lies unread in the outgoing ring.
+pub fn bound_room(socket: &Socket, send: &mut SendSide) {
+    let (Some(outgoing), Some(producer)) = (direction(socket, true), &mut send.producer) else {
+        return;
+    };
+    let ring = producer.ring();
+    let own = handles::send_buffer_set(socket.fd.load(Relaxed));
+    let room = match (own, outgoing.consumer.window.load(Relaxed)) {
+        (None, _) => ring.capacity() as u64,
+        (Some(own), 0) => u64::from(own) + WINDOW_UNSET,
+        (Some(own), window) => u64::from(own).saturating_add(window),
+    };
+    ring.set_room(room.max(ROOM_MIN));
+    socket.room.store(ring.room() as u32, Relaxed);
+}
+
+/// SO_SNDBUF or SO_RCVBUF was set.
+pub fn sizes_changed(socket: &Socket) {
+    let _recv = socket.recv.lock();
+    let mut send = socket.send.lock();
+    if socket.mode() == Mode::Attached {
+        announce_window(socket);
+        bound_room(socket, &mut send);
+    }
+}
