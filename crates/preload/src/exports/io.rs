@@ -55,7 +55,7 @@ pub unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) ->
 pub unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let genuine = || unsafe { real::writev(fd, vector, count) };
     let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
-    boundary(|| calls::write(fd, parts(), genuine), genuine)
+    boundary(|| calls::write_parts(fd, parts(), genuine), genuine)
 }
 
 #[no_mangle]

@@ -13,6 +13,7 @@ use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 
 use super::fin::{fin_if_due, hold_fin};
 use super::leave::await_answer;
+use super::stop::ask_to_stop;
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
@@ -64,7 +65,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         }
         if unsent && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
             // The kernel saw an empty receive queue and sent a FIN; the bytes lay in the ring.
-            recv.reset_pending = true;
+            send.failed = Some(libc::ECONNRESET);
         }
         let offset = recv.offset;
         if recv.offset_known {
@@ -109,19 +110,19 @@ pub struct Farewell {
     pub reset: bool,
 }
 
-/// An orderly close with bytes unread in the ring: its FIN is held, so that a reader that leaves
-/// the ring meanwhile gets them by TCP.
-fn ends_later(socket: &Socket, send: &mut SendSide) -> bool {
+/// A close with bytes unread in the ring: its FIN is held, so that a reader that leaves the ring
+/// meanwhile gets them by TCP; so is a reset, until they are there.
+fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     let fd = socket.fd.load(Relaxed);
-    // With these the close is not orderly, or is waited for.
-    let at_once = || handles::lingers(fd) || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
-    if send.fin_pending {
-        return service::keep_after_close(socket, send);
+    if send.fin_pending && !resets {
+        return service::keep_after_close(socket, send, false);
     }
-    if send.writer.on() != WriterOn::Ring || at_once() || !hold_fin(socket, send).unwrap_or(false) {
+    if send.writer.on() != WriterOn::Ring || send.fin_pending || handles::lingers(fd) {
         return false;
     }
-    service::keep_after_close(socket, send)
+    let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
+    let held = if resets { ask_to_stop(socket, send) } else { hold_fin(socket, send) };
+    held.unwrap_or(false) && service::keep_after_close(socket, send, resets)
 }
 
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
@@ -159,12 +160,12 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
                 }
             }
         }
-        orphaned = alone && !farewell.reset && ends_later(socket, &mut send);
+        orphaned = alone && ends_later(socket, &mut send, farewell.reset);
         if !orphaned {
             let _ = go_down(socket, &mut send);
             let flushed = resend(socket, &mut send).unwrap_or(true);
             fin_if_due(socket, &mut send);
-            orphaned = !flushed && service::keep_after_close(socket, &mut send);
+            orphaned = !flushed && service::keep_after_close(socket, &mut send, farewell.reset);
         }
         if orphaned {
             wait::epoll::drop_from_kernel(&members);
@@ -175,6 +176,9 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
         let slot = socket.slot.swap(VACANT, SeqCst);
         wake_futexes(link, slot);
+        if wait::poll::somebody_sleeps() {
+            link.wake_own();
+        }
         if !orphaned {
             link.set_stream(slot, VACANT);
             service::released(link, slot);

@@ -2,12 +2,13 @@
 
 use core::sync::atomic::Ordering::*;
 
+use shunt_carriers::shm::outgoing;
 use shunt_os::{handles, tcp};
 use shunt_pairing::message::Kind;
-use shunt_stream::WriterOn;
+use shunt_stream::{End, Words, WriterOn};
 
 use super::ends::break_stream;
-use super::stop::leaves_unread;
+use super::stop::{leaves_unread, wait_until, ANSWER_NS_MAX};
 use super::writer::{flush, go_down, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
@@ -78,5 +79,26 @@ pub fn send_held_fin(index: u32, socket: &'static Socket) {
         Ok(true) => wake_own(index, socket),
         Ok(false) => flush(index, socket),
         Err(Broken) => break_stream(index, socket),
+    }
+}
+
+/// Whether the peer closed and holds its FIN back, as far as TCP has heard.
+#[cold]
+pub fn closed_unheard(socket: &Socket) -> bool {
+    let Some(link) = socket.link() else { return false };
+    let end = outgoing(link, socket.slot.load(Relaxed)).end();
+    matches!(End::decode(end), Ok(End::Closed(_)))
+        && link.is_alive()
+        && !tcp::peer_has_ended(socket.fd.load(Relaxed))
+}
+
+/// Before a send to such a peer: the kernel answers it with a reset, to a connection that has seen
+/// the FIN. What is unread stays in the ring. No lock is held.
+#[cold]
+pub fn have_fin_sent(socket: &'static Socket) {
+    if let Some(link) = socket.link() {
+        tell(link, Kind::Drained, socket.slot.load(Relaxed));
+        let fd = socket.fd.load(Relaxed);
+        wait_until(ANSWER_NS_MAX, || !link.is_alive() || tcp::peer_has_ended(fd));
     }
 }

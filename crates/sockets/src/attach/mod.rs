@@ -26,7 +26,9 @@ mod stop;
 mod writer;
 
 pub use ends::{break_stream, detach, peer_died, restart_consumer, Farewell};
-pub use fin::{fin_is_held, hold_fin, report_drained, send_held_fin};
+pub use fin::{
+    closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,
+};
 pub use leave::{leave, leave_all, settle_on_tcp};
 pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};

@@ -105,7 +105,7 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
             Ok(Sent::Full) => return Ok(false),
             Err(failure) => {
                 if let Failure::Kernel(error) = failure {
-                    send.failed = Some(error.0);
+                    send.failed.get_or_insert(error.0);
                 }
                 send.writer.resent(&words, to)?
             }

@@ -108,13 +108,22 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
     receive(fd, vector, 0, genuine)
 }
 
-/// `write` and `writev`.
+/// `write`.
 #[inline]
 pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
     if !matches!(table::get(fd), Entry::Socket(_)) {
         crate::wait::wrote_elsewhere();
     }
     send(fd, vector, 0, genuine)
+}
+
+/// `writev`: unlike `write`, one of no bytes returns before the socket is asked.
+#[inline]
+pub fn write_parts(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
+    if vector.iter().all(|part| part.iov_len == 0) {
+        return Outcome::PassThrough;
+    }
+    write(fd, vector, genuine)
 }
 
 /// A send of any form.

@@ -309,6 +309,9 @@ fn attempt(
             }
             ReaderOn::Ring => {}
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
+                if already > 0 && ends_here(request.fd) {
+                    return Ok(Attempt::UpToTheSeam(0));
+                }
                 let result = from_tcp(socket, recv, request, already)?;
                 let ended = match result {
                     // A shutdown of our own reading gives 0 as well, and bytes may still come.

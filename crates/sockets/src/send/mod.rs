@@ -47,6 +47,8 @@ enum Attempt {
     Error(i32),
     /// The program has shut this direction; the kernel is not told yet.
     Shut,
+    /// The peer has closed, and TCP has not heard of it yet.
+    Unheard,
     /// The genuine call is to be made; `native_send` is counted.
     Native,
     Gone,
@@ -102,7 +104,7 @@ fn send_waiting(
     let mut sent = request.already;
     let mut genuine = Some(genuine);
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO, Some(index));
-    let mut looked = false;
+    let (mut looked, mut heard) = (false, false);
     loop {
         let watch = looked.then(|| Watch::new(socket, true));
         let attempt = {
@@ -112,7 +114,7 @@ fn send_waiting(
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
-                match attempt(index, socket, &mut side, request.vector, sent) {
+                match attempt(index, socket, &mut side, request.vector, sent, heard) {
                     Ok(Attempt::Full) => {
                         if !*waiting {
                             *waiting = true;
@@ -155,6 +157,10 @@ fn send_waiting(
             }
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Shut => return broken_pipe(request.flags),
+            Attempt::Unheard => {
+                attach::have_fin_sent(socket);
+                heard = true;
+            }
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Gone => return Outcome::PassThrough,
             Attempt::Full => {
@@ -203,12 +209,14 @@ fn attempt(
     side: &mut SendSide,
     vector: &[iovec],
     already: usize,
+    heard: bool,
 ) -> Result<Attempt, Broken> {
     if side.fin_pending {
         return Ok(Attempt::Shut);
     }
     match observe_writer(socket, side)? {
         WriterOn::Ring => {}
+        _ if !heard && attach::closed_unheard(socket) => return Ok(Attempt::Unheard),
         WriterOn::Resend { .. } => {
             if !resend(socket, side)? {
                 return Ok(Attempt::Full);
@@ -221,6 +229,12 @@ fn attempt(
             return attempt_native(socket, side);
         }
         WriterOn::Tcp => {
+            // A re-send was told what the program should have been.
+            if let Some(number) = side.failed.take() {
+                if number != libc::EPIPE {
+                    return Ok(Attempt::Error(number));
+                }
+            }
             side.since_down = side.since_down.saturating_add(1);
             if side.since_down < SENDS_BEFORE_UP && side.ring_only > 0
                 || !try_go_up(index, socket, side)

@@ -22,11 +22,13 @@ pub struct Orphan {
     producer: shm::Sender,
     link: &'static Link,
     slot: u32,
+    /// The program left bytes unread, so that its close is a reset, behind what it wrote.
+    resets: bool,
 }
 
 /// The stream's descriptor closes while bytes of the ring are not where TCP would have them. False
 /// if the service cannot keep one; otherwise the slot is its business.
-pub fn keep_after_close(socket: &Socket, send: &mut SendSide) -> bool {
+pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     let (Some(link), Some(service)) = (socket.link(), running()) else { return false };
     let Ok(fd) = handles::duplicate(socket.fd.load(Relaxed)) else { return false };
     let Some(producer) = send.producer.take() else {
@@ -37,7 +39,7 @@ pub fn keep_after_close(socket: &Socket, send: &mut SendSide) -> bool {
     let writer = core::mem::take(&mut send.writer);
     link.set_stream(slot, ORPHAN);
     service.orphans.lock().push(fd);
-    service.ask(Request::Finish(Orphan { fd, writer, producer, link, slot }));
+    service.ask(Request::Finish(Orphan { fd, writer, producer, link, slot, resets }));
     true
 }
 
@@ -119,7 +121,8 @@ impl Work {
     pub(super) fn orphan_event(&mut self, fd: i32) {
         // The peer sends to a stream that was closed: TCP would answer with a reset.
         if shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes > 0) {
-            self.orphans.iter_mut().filter(|orphan| orphan.fd == fd).for_each(|orphan| {
+            let of_fd = |orphan: &&mut Orphan| orphan.fd == fd && !orphan.resets;
+            self.orphans.iter_mut().filter(of_fd).for_each(|orphan| {
                 let _ = orphan.go_down();
             });
         }
@@ -161,6 +164,12 @@ impl Work {
             Ok(true) | Err(Broken) => {
                 let fd = orphan.fd;
                 let _ = handles::epoll_ctl(service.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                if orphan.resets {
+                    handles::close_will_reset(fd);
+                } else {
+                    // If the close is to be a reset, for what came since, a FIN came before it.
+                    handles::shut_writing(fd);
+                }
                 handles::close(fd);
                 orphan.link.set_stream(orphan.slot, VACANT);
                 released(orphan.link, orphan.slot);

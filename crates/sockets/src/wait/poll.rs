@@ -5,7 +5,7 @@
 //! everything else, and a bell box, an epoll set of ours that holds the bells of the links, stands
 //! in for the rings while the thread sleeps.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_carriers::shm::worth_telling;
@@ -29,6 +29,14 @@ struct BellBox {
 }
 
 static BOXES: Lock<Vec<BellBox>> = Lock::new(Vec::new());
+/// Threads that sleep in a box, or are about to.
+static SLEEPERS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether somebody sleeps in poll or select: a descriptor that another thread closes is looked at
+/// again.
+pub fn somebody_sleeps() -> bool {
+    SLEEPERS.load(SeqCst) > 0
+}
 static POLICY: Policy = Policy::new();
 static TURN: super::KernelTurn = super::KernelTurn::new();
 
@@ -219,6 +227,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         let links = links_of(list);
         let bell_box = box_.get_or_insert_with(take_box);
         bell_box.join(&links);
+        SLEEPERS.fetch_add(1, SeqCst);
         links.iter().for_each(|link| link.own_ready().announce_sleep());
         let mut failed = false;
         if look(list, true) == 0 {
@@ -236,6 +245,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             failed = slept.is_err();
         }
         links.iter().for_each(|link| link.own_ready().retract_sleep());
+        SLEEPERS.fetch_sub(1, SeqCst);
         forward_marks(&links);
         if failed {
             break Outcome::Genuine(-1);
@@ -462,6 +472,7 @@ pub unsafe fn select(
 pub unsafe fn after_fork() {
     // SAFETY: one thread, by the caller's word.
     unsafe { BOXES.force_open() };
+    SLEEPERS.store(0, Relaxed);
     for bell_box in BOXES.lock().drain(..) {
         handles::close(bell_box.fd);
     }
