@@ -96,6 +96,7 @@ pub fn exiting() {
         return;
     }
     attach::settle_before_end();
+    attach::reset_unread();
     if family().is_some() {
         pool::try_each(let_go);
     }

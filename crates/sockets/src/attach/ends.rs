@@ -121,8 +121,21 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
         return false;
     }
     let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
-    let held = if resets { ask_to_stop(socket, send) } else { hold_fin(socket, send) };
+    let held = if resets {
+        few_unread(send).and_then(|few| Ok(few && ask_to_stop(socket, send)?))
+    } else {
+        hold_fin(socket, send)
+    };
     held.unwrap_or(false) && service::keep_after_close(socket, send, resets)
+}
+
+/// Whether what is unread in the ring is sure to fit the peer's TCP window.
+fn few_unread(send: &mut SendSide) -> Result<bool, Broken> {
+    const FEW: u64 = 32 * 1024;
+    Ok(match &mut send.producer {
+        Some(producer) => producer.ring().unread().map_err(|_| Broken)? <= FEW,
+        None => false,
+    })
 }
 
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other

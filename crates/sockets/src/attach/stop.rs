@@ -8,13 +8,13 @@ use shunt_carriers::Sender;
 use shunt_link::Link;
 use shunt_os::{clock, handles, raw};
 use shunt_pairing::message::{Kind, Message};
-use shunt_stream::{End, Words, WriterOn};
+use shunt_stream::{End, ReaderOn, Words, WriterOn};
 
 use super::ends::break_stream;
 use super::leave::stop_reading;
 use super::{go_down, resend, tell, wake_own, Broken};
 use crate::pool::{self, Mode, SendSide, Socket};
-use crate::{service, wait};
+use crate::{inherit, service, wait};
 
 /// How long a reader's service thread is given to answer, in ns.
 pub const ANSWER_NS_MAX: u64 = 20_000_000;
@@ -92,6 +92,23 @@ pub fn settle_before_end() {
     if asked {
         wait_until(END_NS_MAX, || !some_unsettled() && !service::has_orphans());
     }
+}
+
+/// This process ends: the kernel finds nothing unread on connections whose unread bytes lie in a ring,
+/// and would send a FIN in place of a reset.
+pub fn reset_unread() {
+    pool::try_each(|socket| {
+        if socket.mode() != Mode::Attached || !inherit::is_sole_holder(socket) {
+            return;
+        }
+        let Some(mut recv) = socket.recv.try_lock() else { return };
+        let on_ring = recv.reader.on() == ReaderOn::Ring;
+        let unread = on_ring
+            && recv.consumer.as_mut().is_some_and(|it| it.available().is_ok_and(|bytes| bytes > 0));
+        if unread {
+            handles::close_will_reset(socket.fd.load(Relaxed));
+        }
+    });
 }
 
 /// Whether the service thread has still to send again what a reader left, or the reader to leave it.

@@ -165,6 +165,8 @@ impl Work {
                 let fd = orphan.fd;
                 let _ = handles::epoll_ctl(service.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
                 if orphan.resets {
+                    // A reset drops what is not sent yet.
+                    shunt_os::tcp::push(fd);
                     handles::close_will_reset(fd);
                 } else {
                     // If the close is to be a reset, for what came since, a FIN came before it.
