@@ -295,7 +295,10 @@ impl Conductor<'_> {
             Job::Do(op @ Operation::Receive { .. }) => {
                 let reply = self.take_rest(who, op, end, reply);
                 self.world.took(end, reply.moved);
-                if is_short_peek(op) && !reply.said.contains("wrong") && reply.said.contains("of") {
+                if is_short_peek(op)
+                    && !reply.said.contains("wrong")
+                    && (reply.said.starts_with("as many") || reply.said.contains(" of "))
+                {
                     // Whether it found a first piece or all is not promised.
                     "some".to_owned()
                 } else {
