@@ -162,7 +162,7 @@ impl Generator {
 
     fn receive(&mut self) -> Operation {
         use ReceiveCall::*;
-        let splices = u32::from(self.wild && self.random.once_in(4));
+        let splices = u32::from(self.wild);
         let call = [Recv, Read, Readv, Recvmsg, Recvfrom, Recvmmsg, Number, Splice]
             [self.random.weighted(&[10, 8, 4, 4, 2, 2, 2, splices])];
         let mut flags = Vec::new();

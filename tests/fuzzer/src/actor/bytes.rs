@@ -72,6 +72,14 @@ pub fn send(fd: Fd, size: u32, call: SendCall, flags: &[Flag], command: &Command
             }
             Got::Errno(_) if sent == 0 => return Reply::said(got),
             Got::Errno(_) => return short(sent, size, &got.to_string()),
+            // Messages of no bytes were taken, and the next found no room.
+            got if got.count() == Some(0)
+                && call == SendCall::Sendmmsg
+                && Instant::now() < give_up
+                && !command.may_sleep =>
+            {
+                wait::poll(&[(fd, libc::POLLOUT)], 100);
+            }
             got if got.count() == Some(0) && size > 0 => return short(sent, size, "took nothing"),
             got => sent += got.count().unwrap_or(0),
         }

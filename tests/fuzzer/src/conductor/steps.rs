@@ -16,8 +16,13 @@ pub(super) fn sequence(end: End) -> u64 {
 impl Conductor<'_> {
     pub(super) fn execute(&mut self, step: &Step) {
         let end = slot_of(&step.op).and_then(|slot| self.world.end(step.by, slot));
-        let spoiled = end
-            .is_some_and(|end| self.world.state(end).spoiled || self.is_late_child(step.by, end));
+        // KNOWN 45: a child does not find what a peer left that has reset the stream.
+        let is_child = matches!(step.by, Who::ClientChild | Who::ServerChild);
+        let left = self.known() && is_child;
+        let spoiled = end.is_some_and(|end| {
+            let state = self.world.state(end);
+            state.spoiled || (left && state.reset)
+        });
         if self.outcome.hung.is_some() || !self.is_idle(step.by) || spoiled {
             return;
         }
@@ -32,19 +37,6 @@ impl Conductor<'_> {
 
     fn known(&self) -> bool {
         self.servers.leaves_out_known.get()
-    }
-
-    /// KNOWN 5, 6: a child whose first use of a stream comes while bytes are on its way.
-    fn is_late_child(&mut self, by: Who, end: End) -> bool {
-        let is_child = matches!(by, Who::ClientChild | Who::ServerChild);
-        if !self.known() || !is_child || self.children_at.contains(&(by, end.stream)) {
-            return false;
-        }
-        if self.world.waiting(end) > 0 || self.world.waiting(end.peer()) > 0 {
-            return true;
-        }
-        self.children_at.push((by, end.stream));
-        false
     }
 
     /// Every eighth step asks where its stream is.
@@ -89,19 +81,16 @@ impl Conductor<'_> {
                 self.await_events(by, op, *slot, events & libc::EPOLLIN as u32 != 0);
             }
             Operation::EpollWait { .. } => self.epoll_wait(by, op),
-            Operation::EpollControl { .. } => self.plainly(by, op),
-            Operation::EpollNest => {
-                self.nested = true;
-                self.plainly(by, op);
+            Operation::EpollControl { register, .. } => {
+                // KNOWN 54: a child's use of a stream takes what was deleted before it and added since.
+                let deletes = *register == crate::operation::Register::Delete;
+                if !self.known() || !deletes {
+                    self.plainly(by, op);
+                }
             }
+            Operation::EpollNest => self.plainly(by, op),
             Operation::BytesWaiting { slot } => self.bytes_waiting(by, op, *slot),
             Operation::Nonblocking { slot, on, .. } => {
-                // KNOWN 16: a call that sleeps is not to notice.
-                let end = self.world.end(by, *slot);
-                let here = |sleep: &Sleep| Some(sleep.end()) == end;
-                if self.known() && self.sleeps_at(here) {
-                    return;
-                }
                 self.plainly(by, op);
                 if let Some(end) = self.world.end(by, *slot) {
                     self.world.state_mut(end).nonblocking = *on;
@@ -141,6 +130,12 @@ impl Conductor<'_> {
         self.observe(self.step, reply.said);
     }
 
+    /// The end that a call's number stands for now.
+    pub(super) fn slot_of_job(&self, who: Who, job: &Job) -> Option<End> {
+        let Job::Do(op) = job else { return None };
+        slot_of(op).and_then(|slot| self.world.end(who, slot))
+    }
+
     fn sleeps_at(&self, matches: impl Fn(&Sleep) -> bool) -> bool {
         let sleeping = |who: &Who| self.players[who].asleep.as_ref();
         EVERYBODY.iter().filter_map(sleeping).any(|sleeper| matches(&sleeper.sleep))
@@ -164,16 +159,13 @@ impl Conductor<'_> {
         let Operation::Send { size, flags, call, .. } = op else { return };
         let size = *size;
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
-        // KNOWN 2: what is sent to an end that was shut down in both directions is a reset by TCP.
-        let deaf = self.world.state(end.peer());
-        let deaf = self.known() && deaf.reading_shut && deaf.finished && !deaf.closed;
-        if self.is_writing(end) || deaf {
-            return;
-        }
-        // KNOWN 3: writing nothing after shutdown is no error while the FIN is held back.
-        // KNOWN 13: nor is sendfile.
-        let nothing = size == 0 || matches!(call, SendCall::Sendfile | SendCall::Sendmmsg);
-        if self.known() && nothing && self.world.write_ends(end) {
+        // KNOWN 41: several messages for a peer that has closed all find room.
+        let several = *call == SendCall::Sendmmsg && self.world.state(end.peer()).closed;
+        // KNOWN 50: writev of no bytes after a shutdown is no broken pipe.
+        let nothing = size == 0 && *call == SendCall::Writev && self.world.write_ends(end);
+        // Only a call that sleeps keeps the peer's end: it closes while this call writes.
+        let closes = !self.world.write_ends(end) && self.world.holder_slots(end.peer()).is_empty();
+        if self.is_writing(end) || closes || (self.known() && (several || nothing)) {
             return;
         }
         let state = self.world.state(end);
@@ -205,14 +197,13 @@ impl Conductor<'_> {
         if self.is_reading(end) {
             return;
         }
-        // KNOWN 4: recvmmsg reports an error of the stream before anything else, recv does not.
-        if self.known() && *call == ReceiveCall::Recvmmsg && self.world.state(end).reset {
-            return;
-        }
-        // KNOWN 14: splice takes what came by TCP before what is in a ring that has overflowed.
-        // KNOWN 19: splice at both ends loses bytes. KNOWN 15: a peek does not wait for all.
-        let all = flags.contains(&Flag::WaitAll) && flags.contains(&Flag::Peek);
-        if self.known() && (*call == ReceiveCall::Splice || all) {
+        // KNOWN 44: a look at bytes before a reset takes the error.
+        let peeks = flags.contains(&Flag::Peek) && self.world.state(end).reset;
+        // KNOWN 48: a look at all bytes may end before all are there.
+        let peeks = peeks || flags.contains(&Flag::Peek) && flags.contains(&Flag::WaitAll);
+        // KNOWN 45: splice does not find what a peer left that has closed.
+        let splices = *call == ReceiveCall::Splice && self.world.state(end.peer()).closed;
+        if self.known() && (peeks || splices) {
             return;
         }
         let mut waiting = self.world.waiting(end);
@@ -288,9 +279,9 @@ impl Conductor<'_> {
 
     fn fill(&mut self, by: Who, op: &Operation, slot: u8) {
         let Some(end) = self.world.end(by, slot) else { return };
-        // KNOWN 2, too.
-        let deaf = self.known() && self.world.state(end.peer()).reading_shut;
         let busy = self.is_writing(end) || self.is_reading(end.peer());
+        // What finds no room comes too late for a reader that has shut its direction.
+        let deaf = self.world.state(end.peer()).reading_shut;
         if busy || deaf || self.world.write_ends(end) {
             return;
         }
@@ -341,16 +332,16 @@ impl Conductor<'_> {
 
     fn shutdown(&mut self, by: Who, op: &Operation, slot: u8, how: How) {
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
-        // KNOWN 27: with bytes unread, closing both directions may make a reset.
-        if self.known() && how == How::Both && self.world.waiting(end) > 0 {
-            return;
-        }
         // An end of stream behind bytes that found no room is seen at any time later.
         if self.world.state(end).stuffed {
             return;
         }
         self.plainly(by, op);
         if self.world.state(end).reset {
+            // KNOWN 52: it is an edge once more.
+            if self.known() {
+                self.world.state_mut(end).spoiled = true;
+            }
             return;
         }
         if how != How::Write {
@@ -364,13 +355,6 @@ impl Conductor<'_> {
         }
         if how != How::Read {
             self.world.finish(end);
-        }
-        // KNOWN 24: poll says no HUP at an end that was shut down in both directions, as long as
-        // its FIN is held back.
-        let state = self.world.state(end);
-        let both = state.reading_shut && state.finished;
-        if self.known() && both && self.world.waiting(end.peer()) > 0 {
-            self.world.state_mut(end).spoiled = true;
         }
     }
 
@@ -425,6 +409,11 @@ impl Conductor<'_> {
         if unsure || !input {
             return;
         }
+        // KNOWN 47: a poll whose number was closed meanwhile is not woken.
+        let polls = matches!(op, Operation::AwaitReadable { .. });
+        if self.known() && polls && !self.world.readable(end) {
+            return;
+        }
         let asks_room = matches!(op, Operation::EpollAwait { events, .. } if events & 4 != 0);
         let mut command = self.command(op, end, 0, 0);
         if !self.world.readable(end) && !asks_room {
@@ -475,9 +464,16 @@ impl Conductor<'_> {
         self.await_arrivals(by);
         let mut reply = self.ask(by, Job::Do(op.clone()));
         // An edge more than the kernel's is allowed: it does not come again.
-        if self.expected().is_some_and(|expected| expected == "0 []" && reply.said != expected) {
-            reply = self.ask(by, Job::Do(op.clone()));
-            self.outcome.extra_edges += 1;
+        if let Some(more) = self.expected().and_then(|expected| more_than(&expected, &reply.said)) {
+            let again = self.ask(by, Job::Do(op.clone())).said;
+            let gone = events_of(&again).all(|event| !more.iter().any(|edge| edge == event));
+            // KNOWN 58: a oneshot registration that has told is told of the end once more.
+            let ends =
+                more.iter().all(|event| event.starts_with("HUP") || event.starts_with("ERR"));
+            if gone || (self.known() && ends) {
+                reply.said = self.expected().unwrap_or_default();
+                self.outcome.extra_edges += 1;
+            }
         }
         self.observe(self.step, reply.said);
     }
@@ -506,9 +502,8 @@ impl Conductor<'_> {
         if unsure || self.is_writing(end.peer()) || self.is_reading(end) {
             return;
         }
-        // KNOWN 22: bytes of a ring behind bytes of TCP are not counted.
-        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
-        if self.known() && overflows {
+        // What is not in the receiver's window yet is not counted.
+        if self.world.waiting(end) > self.world.room(end) / 2 {
             return;
         }
         let waiting = self.world.waiting(end).to_string();
@@ -522,29 +517,17 @@ impl Conductor<'_> {
         if self.players[&child].hello.is_some() {
             return;
         }
-        // KNOWN 12, too: those that slept before the fork.
-        let sleeps = |who: &Who| who.process() == by && self.players[who].asleep.is_some();
-        if self.known() && EVERYBODY.iter().any(sleeps) {
-            return;
-        }
         self.plainly(by, op);
         self.greet(child);
         self.world.fork(by, child);
     }
 
-    /// Bytes whose sender has closed are lost to a new holder: docs/compatibility.md says so.
+    /// Bytes whose sender was killed are lost to a new holder: docs/compatibility.md says so.
     fn loses_bytes(&self, end: End) -> bool {
-        // KNOWN 11: so are those of a sender that has become another program.
-        let sender = self.world.state(end.peer());
-        // KNOWN 28: and what is behind a ring that has overflowed comes first.
-        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
-        if self.known() && overflows {
-            return true;
-        }
-        // KNOWN 21: and those of a sender whose set of epoll was nested.
-        let nested = self.known() && self.nested;
-        self.world.waiting(end) > 0
-            && (nested || sender.closed || (self.known() && sender.left_memory))
+        // KNOWN 45: so are those of a sender that has reset the stream.
+        let lost =
+            self.world.state(end.peer()).killed || (self.known() && self.world.state(end).reset);
+        self.world.waiting(end) > 0 && lost
     }
 
     fn exec(&mut self, by: Who, op: &Operation, _with_library: bool) {
@@ -557,6 +540,14 @@ impl Conductor<'_> {
                 return;
             }
         }
+        // KNOWN 56: a child whose parent has become another program hangs at its first use.
+        let child = by.child();
+        let orphans = child.is_some_and(|child| {
+            self.players[&child].hello.is_some() && !self.players[&child].gone
+        });
+        if self.known() && orphans {
+            return;
+        }
         let slots = self.world.slots.get(&by).copied().unwrap_or_default();
         if slots.iter().flatten().any(|slot| self.loses_bytes(slot.end)) {
             return;
@@ -566,9 +557,6 @@ impl Conductor<'_> {
             self.player(thread).gone = true;
         }
         self.greet(by);
-        for held in slots.iter().flatten() {
-            self.world.state_mut(held.end).left_memory = true;
-        }
         for (slot, held) in (0..).zip(slots) {
             if held.is_some_and(|held| held.close_on_exec) {
                 self.world.take(by, slot);
@@ -588,16 +576,6 @@ impl Conductor<'_> {
         if !self.is_idle(taker) || self.loses_bytes(end) {
             return;
         }
-        // KNOWN 28: of a ring that has overflowed, what came by TCP is found first.
-        let overflows = self.world.waiting(end) > u64::from(self.program.settings.ring_bytes) / 2;
-        if self.known() && overflows {
-            return;
-        }
-        // KNOWN 23: a FIN that is held back does not survive the passing.
-        let ended = self.world.state(end).finished || self.world.state(end.peer()).finished;
-        if self.known() && ended {
-            return;
-        }
         let passed = self.ask(by, Job::Do(op.clone()));
         let taken = self.ask(taker, Job::Take { slot: to });
         self.observe(self.step, format!("{}, {}", passed.said, taken.said));
@@ -605,10 +583,10 @@ impl Conductor<'_> {
     }
 
     fn exit(&mut self, by: Who, op: &Operation) {
-        // KNOWN 26: a child whose parent has ended and is not waited for hangs at its first use.
-        let child = by.process().child();
-        let orphans = child.is_some_and(|child| self.is_alive(child));
-        if self.known() && orphans {
+        // KNOWN 49: what it had not read makes a reset of another kind, or none.
+        let slots = self.world.slots.get(&by.process()).copied().unwrap_or_default();
+        let unread = |slot: &Slot| self.world.waiting(slot.end) > 0;
+        if self.known() && slots.iter().flatten().any(unread) {
             return;
         }
         // A process whose calls sleep ends like one that is killed.
@@ -634,18 +612,17 @@ impl Conductor<'_> {
     fn interrupt(&mut self, whom: Who, signal: Signal) {
         let player = &self.players[&whom];
         let (Some(hello), Some(sleeper)) = (player.hello, &player.asleep) else { return };
+        // KNOWN 42: a call that is begun again finds that its number was closed meanwhile.
+        let renamed = self.slot_of_job(whom, &sleeper.job) != Some(sleeper.sleep.end());
+        if self.known() && renamed {
+            return;
+        }
         let (number, ends) = match (signal, &sleeper.sleep) {
             (Signal::Interrupting, _) => (libc::SIGUSR1, true),
             // Whether it had written something decides if it goes on.
             (Signal::Restarting, Sleep::Room { .. }) => return,
             (Signal::Restarting, Sleep::Readable { .. } | Sleep::Event { .. }) => {
                 (libc::SIGUSR2, true)
-            }
-            // KNOWN 1: a call that has taken some bytes goes on here, and returns them by TCP.
-            (Signal::Restarting, Sleep::Bytes { end, .. })
-                if self.known() && self.world.waiting(*end) > 0 =>
-            {
-                return;
             }
             (Signal::Restarting, Sleep::Bytes { end, .. }) => {
                 (libc::SIGUSR2, self.world.waiting(*end) > 0)
@@ -671,12 +648,16 @@ impl Conductor<'_> {
             let own = slots.iter().flatten().filter(|other| other.end == slot.end).count();
             self.world.waiting(slot.end) > 0 && self.world.holders(slot.end) > own
         };
-        let orphans = whom.child().is_some_and(|child| self.is_alive(child));
-        if self.known() && orphans {
-            return;
-        }
         if whom == by.process() || self.players[&whom].gone || slots.iter().flatten().any(leaves) {
             return;
+        }
+        // KNOWN 40: what it had not read makes no reset.
+        let unread = |slot: &Slot| self.world.waiting(slot.end) > 0;
+        if self.known() && slots.iter().flatten().any(unread) {
+            return;
+        }
+        for held in slots.iter().flatten() {
+            self.world.state_mut(held.end).killed = true;
         }
         process::kill(hello.process, libc::SIGKILL);
         self.await_end(whom);
@@ -695,4 +676,19 @@ fn slot_of(op: &Operation) -> Option<u8> {
         Operation::AwaitReadable { slot } | Operation::EpollAwait { slot, .. } => Some(*slot),
         _ => None,
     }
+}
+
+/// The events in an answer of `epoll_wait`.
+fn events_of(said: &str) -> impl Iterator<Item = &str> {
+    let inner = said.split_once('[').map_or("", |(_, rest)| rest.trim_end_matches(']'));
+    inner.split(' ').filter(|event| !event.is_empty())
+}
+
+/// Those events that an answer has beyond all that are expected.
+fn more_than(expected: &str, said: &str) -> Option<Vec<String>> {
+    let expects = |event: &str| events_of(expected).any(|wanted| wanted == event);
+    let all = events_of(expected).all(|wanted| events_of(said).any(|event| event == wanted));
+    let more: Vec<String> =
+        events_of(said).filter(|event| !expects(event)).map(str::to_owned).collect();
+    (all && !more.is_empty()).then_some(more)
 }
