@@ -287,8 +287,13 @@ fn prepare_exec(in_place: bool) {
     let vfork = process::in_vfork_child();
     if in_place && !vfork {
         // The new program does not hold them: the other processes of the family may know.
-        closed_by_exec().into_iter().for_each(|index| hold(pool::get(index), false));
+        let closed = closed_by_exec();
         attach::settle_before_end();
+        for index in closed {
+            // For a child that has one and has not used it yet.
+            announce_on_tcp(pool::get(index));
+            hold(pool::get(index), false);
+        }
     }
     let mut leaving = Vec::new();
     table::each(0, u32::MAX, |fd, entry| {
@@ -311,6 +316,7 @@ fn prepare_exec(in_place: bool) {
         }
     });
     attach::leave_all(&leaving, Reason::Exec);
+    leaving.into_iter().for_each(|index| announce_on_tcp(pool::get(index)));
 }
 
 fn hold(socket: &Socket, more: bool) {
