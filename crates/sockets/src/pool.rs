@@ -165,6 +165,8 @@ pub struct Socket {
     pub companion_stirred: AtomicBool,
     /// shutdown(SHUT_RD) was called.
     pub shut_reading: AtomicBool,
+    /// shutdown(SHUT_WR) was called.
+    pub shut_writing: AtomicBool,
     /// The program has closed it; the last thread inside finishes the close.
     pub closing: AtomicBool,
     /// Its epoll registrations are the kernel's still.
@@ -253,6 +255,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.bytes.store(0, Relaxed);
     socket.listener.store(-1, Relaxed);
     socket.shut_reading.store(false, Relaxed);
+    socket.shut_writing.store(false, Relaxed);
     socket.companion_stirred.store(false, Relaxed);
     *socket.tuple.lock() = None;
     socket.link.store(null_mut(), Relaxed);
@@ -374,6 +377,7 @@ impl Socket {
             listener: AtomicI32::new(-1),
             companion_stirred: AtomicBool::new(false),
             shut_reading: AtomicBool::new(false),
+            shut_writing: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),

@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 use crate::calls::descriptor::{classify, forget, opened};
 use crate::pool::{self, Mode};
 use crate::table::{self, Entry};
-use crate::{attach, inherit, process, send, Outcome};
+use crate::{attach, inherit, process, search, send, Outcome};
 
 /// After a successful `socket`.
 pub fn created(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
@@ -50,6 +50,17 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
     let socket = pool::get(index);
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         socket.shut_reading.store(true, SeqCst);
+    }
+    if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
+        socket.shut_writing.store(true, SeqCst);
+    }
+    let both = socket.shut_reading.load(SeqCst) && socket.shut_writing.load(SeqCst);
+    if both && socket.mode() == Mode::Plain {
+        // From here on the kernel answers every byte of the peer's with a reset: no ring any more.
+        socket.pinned.store(true, SeqCst);
+        search::stop_waiting(socket);
+        // Who puts it on one at this moment has looked at the mark before, and is done after.
+        drop(socket.recv.lock());
     }
     match socket.mode() {
         Mode::Attached => send::shutdown(index, socket, how),

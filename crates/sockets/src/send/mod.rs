@@ -273,7 +273,7 @@ fn attempt_native(socket: &Socket, _side: &SendSide) -> Result<Attempt, Broken> 
 pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
     let mut later = false;
     let mut broken = false;
-    if ends_both(socket, how) {
+    if socket.shut_reading.load(Relaxed) && socket.shut_writing.load(Relaxed) {
         // From here on the kernel answers every byte of the peer's with a reset.
         attach::leave(index, Reason::Closed);
     }
@@ -321,14 +321,6 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
         service.ask(Ask::Flush { index, generation: socket.generation.load(Relaxed) });
     }
     Outcome::Handled(0)
-}
-
-/// Whether neither direction is open after shutdown(`how`).
-fn ends_both(socket: &Socket, how: i32) -> bool {
-    let ends = |this: i32| how == this || how == libc::SHUT_RDWR;
-    let reads = !ends(libc::SHUT_RD) && !socket.shut_reading.load(Relaxed);
-    let writes = !ends(libc::SHUT_WR) && !socket.send.lock().shut;
-    !reads && !writes
 }
 
 fn blocking_wake(index: u32, socket: &'static Socket) {
