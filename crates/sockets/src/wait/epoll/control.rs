@@ -111,7 +111,11 @@ fn add(
     let unserved = {
         let mut inner = set.inner.lock();
         let interest = Interest::new(asked.events, asked.u64);
-        let apart = !handles::listens(fd);
+        // A program may add a stream for every message: what has carried bytes is not asked about.
+        let used = socket.connector.load(Relaxed)
+            || socket.messages_in.load(Relaxed) > 0
+            || socket.messages_out.load(Relaxed) > 0;
+        let apart = used || !handles::listens(fd);
         let registration = Registration {
             apart,
             ..Registration::new(index, socket.generation.load(Relaxed), interest)
