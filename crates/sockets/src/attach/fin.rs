@@ -21,8 +21,8 @@ pub(super) fn fin_if_due(socket: &Socket, send: &mut SendSide) {
     }
 }
 
-/// shutdown(SHUT_WR), or close, with bytes unread in the ring: the FIN is held back until the reader has
-/// taken them, because a reader that leaves meanwhile gets them by TCP, where nothing may come
+/// shutdown(SHUT_WR), or close, with bytes unread in the ring: the FIN is held back until the reader
+/// has taken them, because a reader that leaves meanwhile gets them by TCP, where nothing may come
 /// before them. False if there is no reason to hold it.
 pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let hold = leaves_unread(socket, send)? && !tcp::peer_has_ended(socket.fd.load(Relaxed));

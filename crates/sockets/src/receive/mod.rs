@@ -398,13 +398,7 @@ fn wait(
     if watch.changed(socket) || blocking::readable_after_announcement(socket, fd) {
         return None;
     }
-    let (word_at, policy) = (&direction.wake.data_wanted, &socket.recv_policy);
-    let woken = if has_some {
-        patience.sleep_with_some(fd, word_at, word, policy)
-    } else {
-        patience.sleep(fd, word_at, word, policy)
-    };
-    match woken {
+    match patience.sleep(fd, &direction.wake.data_wanted, word, &socket.recv_policy, has_some) {
         Woken::Look => None,
         Woken::TimedOut => Some(libc::EAGAIN),
         Woken::Interrupted => Some(libc::EINTR),

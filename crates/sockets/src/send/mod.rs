@@ -221,19 +221,14 @@ fn attempt(
             if !resend(socket, side)? {
                 return Ok(Attempt::Full);
             }
-            if let Some(number) = side.failed.take() {
-                if number != libc::EPIPE {
-                    return Ok(Attempt::Error(number));
-                }
+            if let Some(number) = told_to_resend(side) {
+                return Ok(Attempt::Error(number));
             }
             return attempt_native(socket, side);
         }
         WriterOn::Tcp => {
-            // A re-send was told what the program should have been.
-            if let Some(number) = side.failed.take() {
-                if number != libc::EPIPE {
-                    return Ok(Attempt::Error(number));
-                }
+            if let Some(number) = told_to_resend(side) {
+                return Ok(Attempt::Error(number));
             }
             side.since_down = side.since_down.saturating_add(1);
             if side.since_down < SENDS_BEFORE_UP && side.ring_only > 0
@@ -254,6 +249,11 @@ fn attempt(
         Ok(Sent::Full) | Err(Failure::Left) => Ok(Attempt::Full),
         Err(_) => Err(Broken),
     }
+}
+
+/// What a re-send was told in the program's place. EPIPE the kernel says again.
+fn told_to_resend(side: &mut SendSide) -> Option<i32> {
+    side.failed.take().filter(|number| *number != libc::EPIPE)
 }
 
 #[inline]

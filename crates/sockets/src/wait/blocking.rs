@@ -102,26 +102,23 @@ impl Patience {
         clock::now_ns() - self.began
     }
 
-    /// Sleeps on `word` while it holds `value`.
-    pub fn sleep(&mut self, fd: i32, word: &AtomicU32, value: u32, policy: &Policy) -> Woken {
-        let option = self.option;
-        let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
-        self.sleep_at_most(word, value, policy, limit)
-    }
-
-    /// As [`sleep`](Self::sleep), for a call that has some of its bytes: it ends with them whenever a
-    /// handler has run, where one without any would be restarted (SA_RESTART, signal(7)).
-    pub fn sleep_with_some(
+    /// Sleeps on `word` while it holds `value`. A call that `has_some` of its bytes ends with them
+    /// whenever a handler has run, where one without any would be restarted (SA_RESTART, signal(7)).
+    pub fn sleep(
         &mut self,
         fd: i32,
         word: &AtomicU32,
         value: u32,
         policy: &Policy,
+        has_some: bool,
     ) -> Woken {
         // The kernel does not restart a wait that has an end.
         const FAR_NS: u64 = 3_600_000_000_000;
         let option = self.option;
         let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
+        if !has_some {
+            return self.sleep_at_most(word, value, policy, limit);
+        }
         let far = self.elapsed() + FAR_NS;
         match self.sleep_at_most(word, value, policy, Some(limit.map_or(far, |it| it.min(far)))) {
             Woken::TimedOut if limit.is_none_or(|limit| self.elapsed() < limit) => Woken::Look,
