@@ -70,7 +70,8 @@ impl<'a> Program<'a> {
     /// Starts a server and returns when it listens on the stage's port.
     pub fn serve(self) -> Result<Server> {
         let Stage { port, mode, .. } = *self.stage;
-        let server = self.start(mode.accelerates_servers())?;
+        let accelerated = mode.accelerates_servers() && !self.never_accelerated;
+        let server = self.start(accelerated)?;
         server.wait_until("does not listen", || is_listening(port))?;
         Ok(server)
     }
