@@ -2,7 +2,7 @@
 //! and edges, and what interrupts a wait.
 
 use super::{scenarios, Scenario, V4};
-use crate::actor::{Actor, EVERYTHING};
+use crate::actor::{Actor, Carrier, Side, EVERYTHING};
 use crate::calls::wait::{
     self, epoll_add, epoll_create, epoll_ctl, epoll_del, epoll_mod, epoll_pwait, epoll_wait, mask,
     poll, ppoll, pselect, select, Selection,
@@ -74,6 +74,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     an_edge_triggered_server_feeds_many_polling_clients,
     an_edge_triggered_reader_takes_a_short_receive_for_all_there_is,
     two_edge_triggered_ends_ask_and_answer_at_length,
+    every_event_of_many_busy_streams_finds_its_bytes,
 ];
 
 fn poll_shows_data_and_room(a: &Actor) {
@@ -1340,4 +1341,54 @@ fn two_edge_triggered_ends_ask_and_answer_at_length(a: &Actor) {
             }
         },
     );
+}
+
+/// One thread reads what its level-triggered set tells it of, once for each event; the other side has
+/// at most one message of each stream under way. New streams come again and again, and change
+/// carriers one by one.
+fn every_event_of_many_busy_streams_finds_its_bytes(a: &Actor) {
+    let rounds = if a.carrier == Carrier::Tcp { 60 } else { 2 };
+    for _ in 0..rounds {
+        let place = a.listen();
+        let streams: Vec<Fd> = (0..24).map(|_| a.pair(&place)).collect();
+        a.meet();
+        let in_vain = exchange_by_level(a, &streams, 24);
+        a.note("events without bytes", in_vain);
+        a.meet();
+        streams.into_iter().chain((place.fd >= 0).then_some(place.fd)).for_each(|fd| {
+            socket::close(fd);
+        });
+    }
+}
+
+/// So many messages each way over each stream, asked for by the client; returns how many events came
+/// to nothing.
+fn exchange_by_level(a: &Actor, streams: &[Fd], each: usize) -> usize {
+    let set = epoll_create();
+    for &s in streams {
+        socket::set_nonblocking(s, true);
+        epoll_add(set, s, EPOLLIN, s as u64).value("ADD");
+        if a.side == Side::Client {
+            io::send(s, b"whatever", 0).value("send");
+        }
+    }
+    let (mut left, mut in_vain) = (streams.len() * each, 0);
+    while left > 0 {
+        let told = epoll_wait(set, streams.len(), 10_000).events;
+        assert!(!told.is_empty(), "no event for long, {left} messages left");
+        for (_, s) in told {
+            let mut room = [0; 64];
+            if io::recv(s as Fd, &mut room, 0).count() != Some(8) {
+                in_vain += 1;
+                continue;
+            }
+            left -= 1;
+            // The client has asked once for each stream before.
+            if a.side == Side::Server || left >= streams.len() {
+                io::send(s as Fd, b"whatever", 0).value("send");
+            }
+        }
+    }
+    socket::close(set);
+    in_vain
 }

@@ -154,12 +154,10 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
         }
         let interest = Interest::new(asked.events, asked.u64);
         let generation = socket.generation.load(Relaxed);
-        let registration =
-            Registration { managed: true, ..Registration::new(index, generation, interest) };
-        inner.registrations.insert(fd, registration);
+        inner.registrations.insert(fd, Registration::new(index, generation, interest));
         set.managed.fetch_add(1, SeqCst);
         inner.join_link(set_fd, link);
-        inner.queue(fd);
+        inner.own(fd);
         set.kick(&inner);
     }
     socket.memberships.lock().push(Membership { set: set_index, fd });

@@ -58,12 +58,11 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     if changed.is_err() {
         return Managed::Never;
     }
-    registration.managed = true;
     let data = registration.interest.data;
     set.managed.fetch_add(1, SeqCst);
     inner.by_data.remove(&data);
     inner.join_link(set_fd, link);
-    inner.queue(fd);
+    inner.own(fd);
     set.kick(&inner);
     Managed::All
 }

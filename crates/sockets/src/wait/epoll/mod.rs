@@ -15,7 +15,7 @@ use shunt_os::handles;
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 
-use self::registration::Registrations;
+use self::registration::{Era, Registrations};
 use crate::lock::Lock;
 use crate::pool::{self, Membership};
 use crate::process;
@@ -40,6 +40,7 @@ struct Inner {
     by_data: BTreeMap<u64, i32>,
     candidates: VecDeque<i32>,
     links: Vec<&'static Link>,
+    era: Era,
     /// Some registration's own data looks like our tag: this set is left to the kernel.
     clash: bool,
     /// The set is itself polled as a descriptor.
@@ -153,6 +154,7 @@ impl Set {
                 by_data: BTreeMap::new(),
                 candidates: VecDeque::new(),
                 links: Vec::new(),
+                era: Era::default(),
                 clash: false,
                 nested: false,
             }),
@@ -211,6 +213,16 @@ impl Inner {
                 registration.interest.disabled = registration.interest.events & bits::ONESHOT != 0;
             }
         }
+    }
+
+    /// A registration is ours from now on, and whatever is ready is to be told.
+    fn own(&mut self, fd: i32) {
+        self.era = self.era.next();
+        if let Some(registration) = self.registrations.get_mut(fd) {
+            registration.managed = true;
+            registration.ours_since = self.era;
+        }
+        self.queue(fd);
     }
 
     fn queue(&mut self, fd: i32) {

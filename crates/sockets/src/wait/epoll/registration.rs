@@ -5,6 +5,21 @@ use shunt_readiness::interest::{bits, Interest};
 
 use crate::wait::state::State;
 
+/// Counts a set's registrations that became ours: a moment in its life.
+#[derive(Clone, Copy, Default)]
+pub struct Era(u32);
+
+impl Era {
+    /// The moment after this one.
+    pub fn next(self) -> Era {
+        Era(self.0.wrapping_add(1))
+    }
+
+    pub fn is_after(self, other: Era) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) > 0
+    }
+}
+
 /// One program registration of a TCP socket.
 pub struct Registration {
     pub socket: u32,
@@ -12,6 +27,8 @@ pub struct Registration {
     pub interest: Interest,
     /// The kernel's registration is ours (tagged, edge-triggered).
     pub managed: bool,
+    /// When it became that.
+    pub ours_since: Era,
     pub queued: bool,
     /// The program has deleted it; the kernel's entry, which is ours, stays for the next ADD. A
     /// program that deletes and adds for every message pays no system call for it.
@@ -33,6 +50,7 @@ impl Registration {
             generation,
             interest,
             managed: false,
+            ours_since: Era::default(),
             queued: false,
             deleted: false,
             told: State::default(),
@@ -97,7 +115,6 @@ impl Registrations {
         self.place(fd).map(|place| &mut self.all[place - 1].1)
     }
 
-    /// Takes the place of an earlier one.
     /// How many streams' bytes come by TCP.
     pub fn apart(&self) -> usize {
         self.apart
@@ -109,6 +126,7 @@ impl Registrations {
         self.apart = self.apart + usize::from(apart) - usize::from(before);
     }
 
+    /// Takes the place of an earlier one.
     pub fn insert(&mut self, fd: i32, registration: Registration) {
         self.set_apart(fd, false);
         self.apart += usize::from(registration.apart);

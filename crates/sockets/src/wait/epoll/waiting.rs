@@ -7,6 +7,7 @@ use shunt_link::Link;
 use shunt_os::{clock, park, real, set_errno};
 
 use super::members::{stir, take_over};
+use super::registration::Era;
 use super::{set_at, Set, BELL};
 use crate::outcome::Outcome;
 use crate::pool;
@@ -55,7 +56,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
             return Outcome::Handled(got as isize);
         }
         // SAFETY: the kernel wrote `got` events.
-        let kept = unsafe { sift(set, events, 0, got as usize) };
+        let kept = unsafe { sift(set, events, got as usize) };
         let over = limits.timeout.is_some_and(|limit| clock::now_ns() - began >= limit);
         if kept > 0 || (got == 0 && over) {
             return Outcome::Handled(kept as isize);
@@ -89,18 +90,18 @@ unsafe fn native(
     }
 }
 
-/// Takes our tags out of `events[from..from + got]` and queues what they name; returns how many
-/// of the program's own events are left there.
-unsafe fn sift(set: &Set, events: *mut epoll_event, from: usize, got: usize) -> usize {
+/// Takes our tags out of `events[..got]` and queues what they name; returns how many of the program's
+/// own events are left there.
+unsafe fn sift(set: &Set, events: *mut epoll_event, got: usize) -> usize {
     let secret = process::secret();
     let mut kept = 0;
-    for at in from..from + got {
+    for at in 0..got {
         // SAFETY: within the events that the kernel wrote.
         let event = unsafe { events.add(at).read_unaligned() };
         let data = event.u64;
         if (data >> 32) as u32 != secret {
-            // SAFETY: `from + kept <= at`.
-            unsafe { events.add(from + kept).write_unaligned(event) };
+            // SAFETY: `kept <= at`.
+            unsafe { events.add(kept).write_unaligned(event) };
             kept += 1;
             if set.watched.load(Relaxed) {
                 set.inner.lock().reported(data, event.events);
@@ -135,8 +136,15 @@ fn drain_links(set: &Set) {
     }
 }
 
-/// Reports candidates into `events[from..count]`; returns how many.
-unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize) -> usize {
+/// Reports candidates into `events[from..count]`; returns how many. What became ours after `era` may
+/// be among the events that the kernel told before: it is left for the next wait.
+unsafe fn collect(
+    set: &Set,
+    events: *mut epoll_event,
+    from: usize,
+    count: usize,
+    era: Option<Era>,
+) -> usize {
     let mut filled = from;
     let mut inner = set.inner.lock();
     let rounds = inner.candidates.len();
@@ -147,6 +155,10 @@ unsafe fn collect(set: &Set, events: *mut epoll_event, from: usize, count: usize
         let Some(fd) = inner.candidates.pop_front() else { break };
         let Some(registration) = inner.registrations.get_mut(fd) else { continue };
         registration.queued = false;
+        if era.is_some_and(|era| registration.ours_since.is_after(era)) {
+            inner.queue(fd);
+            continue;
+        }
         let (index, generation) = (registration.socket, registration.generation);
         let (interest, version) = (registration.interest, registration.version);
         let socket = pool::get(index);
@@ -211,29 +223,24 @@ unsafe fn wait_managed(
     loop {
         drain_links(set);
         // SAFETY: the caller's buffer.
-        let (first, apart) = unsafe { earlier_by_tcp(set, set_fd, events, count, limits.mask) };
-        if first < 0 {
+        let first = unsafe { kernel_first(set, set_fd, events, count, limits.mask) };
+        if first.told < 0 {
             return Outcome::Genuine(-1);
         }
-        let mut filled = first as usize;
+        let mut filled = first.told as usize;
         // SAFETY: the caller's buffer.
-        filled += unsafe { collect(set, events, filled, count) };
+        filled += unsafe { collect(set, events, filled, count, first.era) };
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+        // Never behind the rings' events: a stream that left its ring since would be told twice.
         // Before a sleep the kernel is asked by the sleep itself.
-        let due = if apart {
-            false
-        } else if filled == 0 {
-            left == Some(0) || set.turn.is_due()
-        } else {
-            filled < count && set.turn.is_due()
-        };
+        let due = filled == 0 && first.era.is_none() && (left == Some(0) || set.turn.is_due());
         if due {
-            // SAFETY: the rest of the caller's buffer.
-            let more = unsafe { kernel_now(set, set_fd, events, filled, count, limits.mask) };
-            if more < 0 && filled == 0 {
+            // SAFETY: the caller's buffer.
+            let more = unsafe { kernel_now(set, set_fd, events, count, limits.mask) };
+            if more < 0 {
                 return Outcome::Genuine(-1);
             }
-            filled += more.max(0) as usize;
+            filled = more as usize;
             set.turn.answered(more > 0);
             if filled == 0 && set.has_candidates() {
                 continue;
@@ -274,64 +281,67 @@ unsafe fn wait_managed(
     }
 }
 
-/// A byte sent by TCP before one by a ring is told before it, or with it, as the kernel would: who
-/// has seen the rings' marks finds in the kernel's set whatever came earlier. So where a set has
-/// streams of both kinds, the kernel is asked first, after the marks were taken. Returns how many
-/// events that gave (negative is an error), and whether it was done.
-unsafe fn earlier_by_tcp(
+/// What [`kernel_first`] did.
+struct First {
+    /// Events written; negative is an error, in `errno`.
+    told: isize,
+    /// Set if the kernel was asked: when.
+    era: Option<Era>,
+}
+
+/// Asks the kernel before the rings: at its turn, and wherever a set has streams of both kinds. There a
+/// byte sent by TCP before one by a ring is to be told before it, or with it, as the kernel would:
+/// who has seen the rings' marks finds in the kernel's set whatever came earlier.
+unsafe fn kernel_first(
     set: &Set,
     set_fd: i32,
     events: *mut epoll_event,
     count: usize,
     mask: *const libc::sigset_t,
-) -> (isize, bool) {
-    let marked = {
+) -> First {
+    let (marked, era) = {
         let inner = set.inner.lock();
-        if inner.registrations.apart() == 0 || inner.candidates.is_empty() {
-            return (0, false);
+        let asks = !inner.candidates.is_empty()
+            && (inner.registrations.apart() != 0 || set.turn.is_due())
+            // If it filled the buffer last time, the rings' turn has come.
+            && !set.crowded.swap(false, Relaxed);
+        if !asks {
+            return First { told: 0, era: None };
         }
-        inner.candidates.len()
+        (inner.candidates.len(), inner.era)
     };
-    // If it filled the buffer last time, the rings' turn has come.
-    if set.crowded.swap(false, Relaxed) {
-        return (0, false);
-    }
     // SAFETY: the caller's buffer.
-    let got = unsafe { kernel_now(set, set_fd, events, 0, count, mask) };
-    set.crowded.store(got == count as isize, Relaxed);
-    set.turn.answered(got > 0);
+    let told = unsafe { kernel_now(set, set_fd, events, count, mask) };
+    set.crowded.store(told == count as isize, Relaxed);
+    set.turn.answered(told > 0);
     let mut inner = set.inner.lock();
     if inner.candidates.len() > marked {
         // What its tags have queued came before the marks, too.
         inner.candidates.rotate_left(marked);
     }
-    (got, true)
+    First { told, era: Some(era) }
 }
 
-/// The kernel's set without waiting, behind `filled` events. Negative is an error, in `errno`.
+/// The kernel's set without waiting. Negative is an error, in `errno`.
 unsafe fn kernel_now(
     set: &Set,
     set_fd: i32,
     events: *mut epoll_event,
-    filled: usize,
     count: usize,
     mask: *const libc::sigset_t,
 ) -> isize {
-    let room = count - filled;
     let mut asked = false;
     let result = loop {
-        // SAFETY: within the caller's buffer.
-        let rest = unsafe { events.add(filled) };
-        // SAFETY: `room` events are writable there.
-        let got = unsafe { real::epoll_pwait(set_fd, rest, room as i32, 0, mask) };
+        // SAFETY: the caller's buffer.
+        let got = unsafe { real::epoll_pwait(set_fd, events, count as i32, 0, mask) };
         if got <= 0 {
             break got as isize;
         }
         asked = true;
         // SAFETY: the kernel wrote `got` events.
-        let kept = unsafe { sift(set, events, filled, got as usize) };
+        let kept = unsafe { sift(set, events, got as usize) };
         // Our own tags may have taken the place of more events of the program's.
-        if kept > 0 || (got as usize) < room {
+        if kept > 0 || (got as usize) < count {
             break kept as isize;
         }
     };
@@ -367,7 +377,7 @@ unsafe fn sleep(
         result = got as isize;
         if got > 0 {
             // SAFETY: the kernel wrote `got` events.
-            result = unsafe { sift(set, events, 0, got as usize) as isize };
+            result = unsafe { sift(set, events, got as usize) as isize };
         }
         set_errno(errno);
     }
