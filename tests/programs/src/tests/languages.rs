@@ -55,7 +55,7 @@ pub fn node_serves_http(stage: &Stage) -> Outcome {
     let server = [path.as_str(), "serve", &number];
     let mut server = stage.application("node").args(server).listening_on(port)?;
     says(&stage.peer("node").args([path.as_str(), "ask", &number]).text()?, "all answers right")?;
-    let wanted = content(6, 3 << 20);
+    let wanted = content(6, 48 << 20);
     let url = format!("http://127.0.0.1:{port}/echo");
     let body = format!("@{}", stage.file("body", &wanted).display());
     let got = stage.peer("curl").args(["-sS", "--fail", "--data-binary", &body, &url]).output()?;
