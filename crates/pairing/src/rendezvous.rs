@@ -33,19 +33,23 @@ pub fn name_of(end: &Tuple) -> Name {
     Name::new(&text)
 }
 
+/// A control socket to the other end of `own`, if that waits at its rendezvous (2 us).
+pub fn find(own: &Tuple) -> Option<i32> {
+    handles::connect_to(&name_of(&own.reversed())).ok()
+}
+
 /// Tries to meet the other end of `own` without waiting (2 to 25 us).
 pub fn meet(own: &Tuple) -> Meeting {
-    let other = name_of(&own.reversed());
-    if let Ok(control) = handles::connect_to(&other) {
+    if let Some(control) = find(own) {
         return Meeting::Found(control);
     }
     match handles::listen_at(&name_of(own)) {
-        Ok(listener) => match handles::connect_to(&other) {
-            Ok(control) => {
+        Ok(listener) => match find(own) {
+            Some(control) => {
                 handles::close(listener);
                 Meeting::Found(control)
             }
-            Err(_) => Meeting::Waiting(listener),
+            None => Meeting::Waiting(listener),
         },
         Err(error) => Meeting::Failed(error),
     }
@@ -63,6 +67,7 @@ mod tests {
     #[test]
     fn the_second_end_finds_the_first() {
         let own = tuple(41001, std::process::id() as u16);
+        assert_eq!(find(&own), None, "nobody was there");
         let Meeting::Waiting(listener) = meet(&own) else { panic!("nobody was there") };
         let Meeting::Found(control) = meet(&own.reversed()) else { panic!("somebody was there") };
         let accepted = handles::accept_from(listener).expect("a connection waits");

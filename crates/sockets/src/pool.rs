@@ -159,6 +159,8 @@ pub struct Socket {
     pub descriptors: AtomicU32,
     /// How often its search was put off.
     pub deferrals: AtomicU32,
+    /// Its rendezvous was given up for another stream's.
+    pub gave_way: AtomicBool,
     /// The rendezvous that waits, or -1.
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
@@ -250,6 +252,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     // The native counts are left: a thread that is still inside a call on the last stream that
     // stood here takes its own off when it comes out.
     socket.deferrals.store(0, Relaxed);
+    socket.gave_way.store(false, Relaxed);
     socket.messages_in.store(0, Relaxed);
     socket.messages_out.store(0, Relaxed);
     socket.bytes.store(0, Relaxed);
@@ -369,6 +372,7 @@ impl Socket {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
             deferrals: AtomicU32::new(0),
+            gave_way: AtomicBool::new(false),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
             messages_in: AtomicU32::new(0),

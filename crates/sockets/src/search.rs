@@ -46,9 +46,9 @@ pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
     if bytes <= 0 {
         return;
     }
-    let messages = match way {
-        Way::In => &socket.messages_in,
-        Way::Out => &socket.messages_out,
+    let (messages, other) = match way {
+        Way::In => (&socket.messages_in, &socket.messages_out),
+        Way::Out => (&socket.messages_out, &socket.messages_in),
     };
     let count = messages.load(Relaxed).wrapping_add(1);
     messages.store(count, Relaxed);
@@ -64,8 +64,9 @@ pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
         stage::YOUNG => {
             let least =
                 if socket.connector.load(Relaxed) { MESSAGES_MIN } else { MESSAGES_MIN_ACCEPTOR };
-            let by_count = count == least
-                || (count > least && (count.is_power_of_two() || socket.is_deferred()));
+            // Once for each exchange.
+            let again = || count.is_power_of_two() && count > other.load(Relaxed);
+            let by_count = count == least || (count > least && (again() || socket.is_deferred()));
             let by_bytes = total >= BYTES_MIN && total - bytes as u64 <= BYTES_MIN;
             if by_count || by_bytes {
                 search(index, socket);
@@ -160,6 +161,14 @@ fn another_is_meeting(index: u32, generation: u32, server: &peer::Endpoint) -> b
 
 /// Tries the rendezvous; called by program threads and by the service thread.
 pub fn meet(index: u32, socket: &'static Socket, generation: u32, tuple: &peer::Tuple) {
+    // One that gave way to another does not push a third one out in its turn.
+    if socket.gave_way.load(Relaxed) && still_waiting(&mut WAITING.lock()) >= WAITING_MAX {
+        match rendezvous::find(tuple) {
+            Some(control) => hand_over(index, socket, generation, control, true),
+            None => socket.stage.store(stage::YOUNG, Relaxed),
+        }
+        return;
+    }
     match rendezvous::meet(tuple) {
         Meeting::Found(control) => hand_over(index, socket, generation, control, true),
         Meeting::Waiting(listener) => {
@@ -216,17 +225,23 @@ pub fn stop_waiting(socket: &Socket) {
     }
 }
 
-fn remember(index: u32, generation: u32) {
-    let mut waiting = WAITING.lock();
+/// How many rendezvous wait; those that are over leave the list.
+fn still_waiting(waiting: &mut Vec<(u32, u32)>) -> usize {
     waiting.retain(|(index, generation)| {
         let socket = pool::get(*index);
         socket.generation.load(Relaxed) == *generation && socket.listener.load(Relaxed) >= 0
     });
-    if waiting.len() >= WAITING_MAX {
+    waiting.len()
+}
+
+fn remember(index: u32, generation: u32) {
+    let mut waiting = WAITING.lock();
+    if still_waiting(&mut waiting) >= WAITING_MAX {
         let (index, _) = waiting.remove(0);
         let socket = pool::get(index);
         stop_waiting(socket);
         // It may be looked for again when it has carried twice as much.
+        socket.gave_way.store(true, Relaxed);
         socket.stage.store(stage::YOUNG, Relaxed);
     }
     waiting.push((index, generation));
