@@ -95,6 +95,7 @@ pub fn exiting() {
     if !process::enabled() || process::in_vfork_child() {
         return;
     }
+    wait::epoll::settle();
     attach::settle_before_end();
     attach::reset_unread();
     if family().is_some() {
@@ -126,6 +127,7 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
     if process::in_vfork_child() {
         return genuine();
     }
+    wait::epoll::settle_for_good();
     let held = FORKING.lock();
     let mut shared = Vec::new();
     pool::each(|index, socket| {
@@ -281,6 +283,7 @@ pub fn before_exec_in_place() {
 }
 
 fn prepare_exec(in_place: bool) {
+    wait::epoll::settle();
     if !process::enabled() || !pool::any() {
         return;
     }
@@ -354,6 +357,9 @@ fn closed_by_exec() -> Vec<u32> {
 
 /// A descriptor goes to another process.
 pub fn before_passing(fd: i32) {
+    if let Entry::Set(_) = table::get(fd) {
+        wait::epoll::settle_for_good();
+    }
     if let Entry::Socket(index) = table::get(fd) {
         let socket = pool::get(index);
         match socket.mode() {

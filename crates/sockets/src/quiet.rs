@@ -8,6 +8,7 @@ use shunt_os::handles;
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode};
+use crate::wait::epoll;
 use crate::{attach, inherit, process, service};
 
 /// How long streams are given to be on TCP, in ns.
@@ -37,6 +38,7 @@ pub fn filter(genuine: impl FnOnce() -> isize) -> isize {
     }
     let errno = shunt_os::errno();
     keep_to_tcp(Reason::Seccomp);
+    epoll::settle();
     keep_still(Reason::Seccomp);
     process::set_enabled(false);
     shunt_os::set_errno(errno);

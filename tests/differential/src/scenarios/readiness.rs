@@ -52,6 +52,10 @@ pub const ALL: &[Scenario] = scenarios![V4;
     epoll_gives_data_back_as_it_was_set,
     epoll_mod_changes_events_and_data,
     epoll_del_ends_it,
+    epoll_add_after_del_asks_anew,
+    epoll_del_holds_for_a_copy,
+    epoll_del_holds_for_a_poll_of_the_set,
+    epoll_del_holds_for_a_child,
     epoll_ctl_mistakes_are_named,
     epoll_wait_mistakes_are_named,
     two_epoll_sets_each_tell_of_one_stream,
@@ -798,6 +802,85 @@ fn epoll_del_ends_it(a: &Actor) {
         a.note("DEL again", epoll_del(set, s));
         a.note("ADD again", epoll_add(set, s, EPOLLIN, 5));
         a.note("and again told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+fn epoll_add_after_del_asks_anew(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let set = watched(s, EPOLLIN);
+        a.until_readable(s, 1);
+        let asks: &[(&str, i32)] = &[
+            ("in", EPOLLIN),
+            ("room", EPOLLOUT),
+            ("edge", EPOLLIN | EPOLLET),
+            ("level after edge", EPOLLIN),
+            ("once", EPOLLIN | EPOLLONESHOT),
+            ("level after once", EPOLLIN | EPOLLOUT),
+            ("nothing", 0),
+            ("in after nothing", EPOLLIN),
+        ];
+        for (at, (what, events)) in asks.iter().enumerate() {
+            a.note(format!("{what}: DEL"), epoll_del(set, s));
+            a.note(format!("{what}: ADD"), epoll_add(set, s, *events, at as u64));
+            a.note(format!("{what}: ADD once more"), epoll_add(set, s, *events, 77));
+            a.note(format!("{what}: told"), epoll_wait(set, 4, 0).said());
+            a.note(format!("{what}: told again"), epoll_wait(set, 4, 0).said());
+        }
+        a.note("DEL", epoll_del(set, s));
+        a.note("MOD of what is gone", epoll_mod(set, s, EPOLLIN, 1));
+        a.note("ADD", epoll_add(set, s, EPOLLIN, 1));
+        a.note("MOD", epoll_mod(set, s, EPOLLIN, 2));
+        a.note("told", epoll_wait(set, 4, 0).said());
+    });
+}
+
+/// A set with a stream that has a byte to read.
+fn watched_with_a_byte(a: &Actor, act: impl FnOnce(Fd, Fd)) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let set = watched(s, EPOLLIN);
+        a.until_readable(s, 1);
+        act(set, s);
+    });
+}
+
+fn epoll_del_holds_for_a_copy(a: &Actor) {
+    watched_with_a_byte(a, |set, s| {
+        let copy = socket::dup(s).fd("dup");
+        a.note("DEL", epoll_del(set, s));
+        socket::close(s);
+        a.note("told of the copy", epoll_wait(set, 4, 20).said());
+        a.note("ADD of the copy", epoll_add(set, copy, EPOLLIN, 4));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+fn epoll_del_holds_for_a_poll_of_the_set(a: &Actor) {
+    watched_with_a_byte(a, |set, s| {
+        a.note("DEL", epoll_del(set, s));
+        a.note("poll of the set", poll(&[(set, POLLIN)], 20).0);
+        let outer = watched(set, EPOLLIN);
+        a.note("ADD", epoll_add(set, s, EPOLLIN, 3));
+        a.note("a set of the set", epoll_wait(outer, 4, 5000).said());
+    });
+}
+
+fn epoll_del_holds_for_a_child(a: &Actor) {
+    watched_with_a_byte(a, |set, s| {
+        a.note("DEL", epoll_del(set, s));
+        let child = a.child("child", || {
+            a.note("told", epoll_wait(set, 4, 20).said());
+            a.note("ADD", epoll_add(set, s, EPOLLIN, 3));
+        });
+        a.note("child", process::wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
     });
 }
 

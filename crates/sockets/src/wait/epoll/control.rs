@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::members::{leave_nested, manage, release_all, remove, Managed};
 use super::registration::Registration;
-use super::{set_at, tag, Set, TAGGED};
+use super::{put_off, set_at, tag, Set, TAGGED};
 use crate::outcome::Outcome;
 use crate::pool::{self, Membership, Mode};
 use crate::table::{self, Entry};
@@ -20,13 +20,18 @@ use crate::{attach, process};
 /// # Safety
 /// `event` is what the program passed.
 pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_event) -> Outcome {
+    if operation != libc::EPOLL_CTL_ADD {
+        put_off::settle();
+    }
     let Entry::Set(set_index) = table::get(set_fd) else {
+        put_off::settle();
         // A set that came from elsewhere: only the kernel can signal it.
         crate::inherit::before_passing(fd);
         return Outcome::PassThrough;
     };
     let set = set_at(set_index);
     if let Entry::Set(inner_set) = table::get(fd) {
+        put_off::settle();
         leave_nested(inner_set);
         return Outcome::PassThrough;
     }
@@ -58,9 +63,8 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
 fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
     let mut inner = set.inner.lock();
     let registration = inner.registrations.get_mut(fd)?;
-    let same = registration.socket == index
-        && registration.generation == pool::get(index).generation.load(Relaxed);
-    if !registration.managed || !same {
+    let generation = pool::get(index).generation.load(Relaxed);
+    if !registration.managed || !registration.is_of(index, generation) {
         return None;
     }
     if !registration.deleted {
@@ -83,13 +87,18 @@ fn add(
     asked: epoll_event,
     event: *mut epoll_event,
 ) -> Outcome {
-    let set = set_at(set_index);
+    let (set, socket) = (set_at(set_index), pool::get(index));
+    let set_fd = set.fd.load(Relaxed);
+    let mut put_off = put_off::take(set_index, fd);
+    if put_off && !(Interest::new(asked.events, 0).is_level() && socket.mode() == Mode::Plain) {
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        put_off = false;
+    }
     if set.managed.load(SeqCst) != 0 {
         if let Some(outcome) = add_again(set, index, fd, &asked) {
             return outcome;
         }
     }
-    let socket = pool::get(index);
     if socket.mode() == Mode::Inherited {
         crate::inherit::touch(index);
     }
@@ -99,34 +108,39 @@ fn add(
             return outcome;
         }
     }
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_ADD, fd, event) };
-    if result != 0 {
-        return Outcome::Genuine(result as isize);
+    let changed = put_off
+        && handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, asked.events, asked.u64).is_ok();
+    if !changed {
+        // SAFETY: the program's own arguments.
+        let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, event) };
+        if result != 0 {
+            return Outcome::Genuine(result as isize);
+        }
     }
     let watched = asked.events & (bits::ET | bits::ONESHOT) != 0;
     if watched {
         set.watched.store(true, Relaxed);
     }
-    let unserved = {
+    let generation = socket.generation.load(Relaxed);
+    let (unserved, known) = {
         let mut inner = set.inner.lock();
+        let known = inner.knows(fd, index, generation);
         let interest = Interest::new(asked.events, asked.u64);
         // A program may add a stream for every message: what has carried bytes is not asked about.
         let used = socket.connector.load(Relaxed)
             || socket.messages_in.load(Relaxed) > 0
             || socket.messages_out.load(Relaxed) > 0;
         let apart = used || !handles::listens(fd);
-        let registration = Registration {
-            apart,
-            ..Registration::new(index, socket.generation.load(Relaxed), interest)
-        };
+        let registration = Registration { apart, ..Registration::new(index, generation, interest) };
         inner.registrations.insert(fd, registration);
         if watched {
             inner.remember(fd);
         }
-        exclusive || inner.clash || inner.nested
+        (exclusive || inner.clash || inner.nested, known)
     };
-    socket.memberships.lock().push(Membership { set: set_index, fd });
+    if !known {
+        socket.memberships.lock().push(Membership { set: set_index, fd });
+    }
     if unserved {
         let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
         attach::leave(index, reason);
@@ -141,7 +155,7 @@ fn add(
 fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
     let (set, socket) = (set_at(set_index), pool::get(index));
     let link = socket.link()?;
-    {
+    let known = {
         let mut inner = set.inner.lock();
         if inner.clash || inner.nested {
             return None;
@@ -154,13 +168,17 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
         }
         let interest = Interest::new(asked.events, asked.u64);
         let generation = socket.generation.load(Relaxed);
+        let known = inner.knows(fd, index, generation);
         inner.registrations.insert(fd, Registration::new(index, generation, interest));
         set.managed.fetch_add(1, SeqCst);
         inner.join_link(set_fd, link);
         inner.own(fd);
         set.kick(&inner);
+        known
+    };
+    if !known {
+        socket.memberships.lock().push(Membership { set: set_index, fd });
     }
-    socket.memberships.lock().push(Membership { set: set_index, fd });
     if socket.mode() != Mode::Attached {
         // It left the ring meanwhile, and did not know of this registration.
         release_all(index, socket);
@@ -219,12 +237,34 @@ fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outco
             }
         }
     }
+    let stays = {
+        let mut inner = set.inner.lock();
+        let generation = pool::get(index).generation.load(Relaxed);
+        let known = inner.registrations.get(fd).filter(|registration| {
+            !registration.managed && !registration.deleted && registration.is_of(index, generation)
+        });
+        let stays = known.is_some();
+        let level = known.is_some_and(|registration| registration.interest.is_level());
+        if level && put_off::put_off(set_index, fd) {
+            inner.registrations.set_deleted(fd);
+            return Outcome::Handled(0);
+        }
+        stays
+    };
     // SAFETY: the program's own arguments.
     let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_DEL, fd, event) };
-    if result == 0 {
-        remove(set_index, fd);
-        let member = Membership { set: set_index, fd };
-        pool::get(index).memberships.lock().retain(|m| *m != member);
+    if result != 0 {
+        return Outcome::Genuine(result as isize);
     }
-    Outcome::Genuine(result as isize)
+    if stays {
+        let mut inner = set.inner.lock();
+        if inner.registrations.get(fd).is_some_and(|registration| !registration.managed) {
+            inner.registrations.set_deleted(fd);
+            return Outcome::Genuine(0);
+        }
+    }
+    remove(set_index, fd);
+    let member = Membership { set: set_index, fd };
+    pool::get(index).memberships.lock().retain(|m| *m != member);
+    Outcome::Genuine(0)
 }

@@ -7,7 +7,7 @@ use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
-use super::{set_at, tag, Set, FREE, TAGGED};
+use super::{put_off, set_at, tag, Set, FREE, TAGGED};
 use crate::attach;
 use crate::pool::{Membership, Socket};
 use crate::wait::state::State;
@@ -31,7 +31,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     let Some(link) = socket.link() else { return Managed::All };
     let nested = inner.nested;
     let Some(registration) = inner.registrations.get_mut(fd) else { return Managed::All };
-    if registration.managed {
+    if registration.managed || registration.deleted {
         return Managed::All;
     }
     if nested || registration.interest.events & bits::EXCLUSIVE != 0 {
@@ -156,11 +156,12 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
 /// The set's readiness is watched through its own descriptor, which only the kernel can signal:
 /// its streams go back to TCP.
 pub fn leave_nested(set_index: u32) {
+    put_off::settle();
     let set = set_at(set_index);
-    let sockets: Vec<u32> = {
+    let sockets = {
         let mut inner = set.inner.lock();
         inner.nested = true;
-        inner.registrations.all().map(|(_, r)| r.socket).collect()
+        inner.registrations.streams()
     };
     attach::leave_all(&sockets, Reason::NestedEpoll);
     let mut inner = set.inner.lock();
@@ -190,10 +191,7 @@ pub fn release_inherited(index: u32, socket: &'static Socket) {
 
 /// A forked child waits on a set of its parent's: it wants the streams in it.
 pub fn take_over(set: &Set) {
-    let sockets: Vec<u32> = {
-        let inner = set.inner.lock();
-        inner.registrations.all().map(|(_, r)| r.socket).collect()
-    };
+    let sockets = set.inner.lock().registrations.streams();
     sockets.into_iter().for_each(crate::inherit::touch);
 }
 

@@ -23,6 +23,7 @@ use crate::table::{self, Entry};
 
 mod control;
 mod members;
+mod put_off;
 mod registration;
 mod waiting;
 
@@ -31,6 +32,7 @@ pub use members::{
     drop_from_kernel, forget_all, forget_link, leave_nested, manage_all, release_all,
     release_inherited, retract_beyond, stir, Managed,
 };
+pub use put_off::{settle, settle_for_good};
 pub use waiting::{wait, Limits};
 
 struct Inner {
@@ -213,6 +215,11 @@ impl Inner {
                 registration.interest.disabled = registration.interest.events & bits::ONESHOT != 0;
             }
         }
+    }
+
+    /// Whether the stream was registered under this number before, and so lists the set.
+    fn knows(&self, fd: i32, index: u32, generation: u32) -> bool {
+        self.registrations.get(fd).is_some_and(|known| known.is_of(index, generation))
     }
 
     /// A registration is ours from now on, and whatever is ready is to be told.

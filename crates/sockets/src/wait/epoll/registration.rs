@@ -30,8 +30,8 @@ pub struct Registration {
     /// When it became that.
     pub ours_since: Era,
     pub queued: bool,
-    /// The program has deleted it; the kernel's entry, which is ours, stays for the next ADD. A
-    /// program that deletes and adds for every message pays no system call for it.
+    /// The program has deleted it, and it stays for the next ADD: some programs delete and add for
+    /// every message. If it is ours, so does the kernel's entry, and neither costs a system call.
     pub deleted: bool,
     /// What the last report of an edge-triggered registration told.
     pub told: State,
@@ -58,6 +58,11 @@ impl Registration {
             version: 0,
             apart: true,
         }
+    }
+
+    /// Whether it is this stream's: a number may name one after the other.
+    pub fn is_of(&self, index: u32, generation: u32) -> bool {
+        self.socket == index && self.generation == generation
     }
 
     /// The program asks anew.
@@ -153,8 +158,22 @@ impl Registrations {
         Some(removed)
     }
 
+    /// One that is the kernel's alone was deleted there.
+    pub fn set_deleted(&mut self, fd: i32) {
+        self.set_apart(fd, false);
+        if let Some(registration) = self.get_mut(fd) {
+            registration.deleted = true;
+        }
+    }
+
     pub fn all(&self) -> impl Iterator<Item = (i32, &Registration)> {
         self.all.iter().map(|(fd, registration)| (*fd, registration))
+    }
+
+    /// The streams that the kernel's set has entries for.
+    pub fn streams(&self) -> Vec<u32> {
+        let present = self.all.iter().filter(|(_, r)| r.managed || !r.deleted);
+        present.map(|(_, registration)| registration.socket).collect()
     }
 }
 

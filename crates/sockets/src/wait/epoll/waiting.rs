@@ -8,7 +8,7 @@ use shunt_os::{clock, park, real, set_errno};
 
 use super::members::{stir, take_over};
 use super::registration::Era;
-use super::{set_at, Set, BELL};
+use super::{put_off, set_at, Set, BELL};
 use crate::outcome::Outcome;
 use crate::pool;
 use crate::process;
@@ -29,6 +29,7 @@ pub struct Limits {
 /// # Safety
 /// `events` is writable for `count` events, as the program says.
 pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Limits) -> Outcome {
+    put_off::settle();
     let Entry::Set(index) = table::get(set_fd) else { return Outcome::PassThrough };
     let set = set_at(index);
     if count <= 0 || count as usize > i32::MAX as usize / 12 {
