@@ -108,11 +108,19 @@ impl Orphan {
 }
 
 impl Work {
-    pub(super) fn take_in(&mut self, orphan: Orphan) {
+    pub(super) fn take_in(&mut self, mut orphan: Orphan) {
         let data = tag::ORPHAN | orphan.fd as u64;
         let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET) as u32;
         let _ =
             handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, orphan.fd, events, data);
+        // What its reader said before it came here was said to a stream, or to nobody.
+        let _ = if !orphan.link.is_alive() {
+            orphan.reader_died()
+        } else if orphan.producer.ring().unread().is_ok_and(|bytes| bytes == 0) {
+            orphan.go_down()
+        } else {
+            Ok(())
+        };
         self.orphans.push(orphan);
         self.finish_orphans();
     }

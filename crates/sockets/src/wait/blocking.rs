@@ -296,11 +296,15 @@ pub fn companion_ended(socket: &Socket) -> bool {
     ended
 }
 
-/// After announcing a sleep: whether TCP has something for a stream that still reads it, or the
-/// kernel connection ended.
+/// After announcing a sleep: whether TCP has something for a stream that still reads it, the writer
+/// said that it holds its end back, or the kernel connection ended.
 pub fn readable_after_announcement(socket: &Socket, fd: i32) -> bool {
-    if on_ring(socket) {
-        return companion_ended(socket);
+    let (on_ring, peer_shut) = {
+        let recv = socket.recv.lock();
+        (recv.reader.on() == ReaderOn::Ring, recv.peer_shut)
+    };
+    if on_ring {
+        return peer_shut || companion_ended(socket);
     }
     handles::poll_now(fd, libc::POLLIN | libc::POLLRDHUP) != 0
 }

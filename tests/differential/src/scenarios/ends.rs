@@ -19,6 +19,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     shutdown_with_a_wrong_direction_fails,
     writing_after_own_shutdown_is_epipe,
     close_delivers_what_was_written,
+    a_blocking_reader_hears_of_each_close_behind_much,
     close_behind_megabytes_delivers_them,
     close_with_unread_data_resets_the_peer,
     close_with_unread_data_lets_the_peer_read_what_it_has,
@@ -213,6 +214,34 @@ fn writing_after_own_shutdown_is_epipe(a: &Actor) {
     });
 }
 
+/// Both as fast as they can, so that much is under way at the close.
+fn a_blocking_reader_hears_of_each_close_behind_much(a: &Actor) {
+    const BLOCKS: usize = 300;
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..16).map(|_| a.pair(&place)).collect();
+    a.meet();
+    let (block_of, mut room) = (vec![7; 100_000], vec![0; 1 << 20]);
+    a.at_once(
+        || {
+            for &s in &streams {
+                for block in 0..BLOCKS {
+                    let size = if block % 2 == 0 { 100_000 } else { 20_000 };
+                    assert_eq!(io::send(s, &block_of[..size], 0).count(), Some(size));
+                }
+                socket::close(s);
+            }
+        },
+        || {
+            for &s in &streams {
+                let mut total = 0;
+                while let Some(count @ 1..) = io::recv(s, &mut room, 0).count() {
+                    total += count;
+                }
+                a.note("received to the end", total);
+            }
+        },
+    );
+}
 fn close_delivers_what_was_written(a: &Actor) {
     let s = a.stream();
     a.client(|| {
