@@ -11,6 +11,8 @@
 #![allow(unsafe_code)]
 
 pub mod clock;
+pub mod critical;
+pub mod handlers;
 pub mod handles;
 pub mod mapping;
 pub mod park;

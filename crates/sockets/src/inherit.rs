@@ -154,8 +154,8 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
     }
     let child = genuine();
     if child == 0 {
-        core::mem::forget(held);
         after_fork();
+        held.end_in_child();
         return child;
     }
     if child < 0 {

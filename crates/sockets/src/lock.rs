@@ -1,6 +1,7 @@
 //! A small lock for state that the threads of this process share: spin a little, then sleep.
 //!
-//! Held while bytes are copied, never while anybody sleeps or waits for the peer. After fork the
+//! Held while bytes are copied, never while anybody sleeps or waits for the peer. The program's signal
+//! handlers do not run meanwhile (`os::critical`). After fork the
 //! child's copies are opened anew by `inherit`, since their holders do not exist there.
 
 // UNSAFETY: the cell is reached only by the holder of the lock.
@@ -10,7 +11,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use shunt_os::{park, threads};
+use shunt_os::{critical, park, threads};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -35,6 +36,7 @@ impl<T> Lock<T> {
     /// Waits until the lock is free and takes it.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T> {
+        critical::enter();
         if threads::is_alone() && self.state.load(Relaxed) == FREE {
             self.state.store(HELD, Relaxed);
             return Guard { lock: self };
@@ -49,10 +51,14 @@ impl<T> Lock<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        critical::enter();
         // SYNC lock -> Guard::drop: as in `lock`.
         let taken = self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok();
-        // Lazily: a guard that nobody asked for would open the lock as it is dropped.
-        taken.then(|| Guard { lock: self })
+        if !taken {
+            critical::leave();
+            return None;
+        }
+        Some(Guard { lock: self })
     }
 
     #[cold]
@@ -82,17 +88,25 @@ pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
 }
 
+impl<T> Guard<'_, T> {
+    /// Opens the lock in a forked child, whose parent's thread holds its own.
+    pub fn end_in_child(self) {
+        self.lock.state.store(FREE, Release);
+        core::mem::forget(self);
+        critical::leave_in_child();
+    }
+}
+
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if threads::is_alone() {
             self.lock.state.store(FREE, Relaxed);
-            return;
-        }
         // SYNC lock -> Lock::lock: what this holder did to the value is seen by the next.
-        if self.lock.state.swap(FREE, Release) == CONTENDED {
+        } else if self.lock.state.swap(FREE, Release) == CONTENDED {
             park::wake_all(&self.lock.state);
         }
+        critical::leave();
     }
 }
 

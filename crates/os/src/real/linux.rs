@@ -10,8 +10,8 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off64_t, off_t, pollfd, sigset_t,
-    size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, FILE,
+    epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off64_t, off_t, pollfd,
+    sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, FILE,
 };
 
 fn find(name: &core::ffi::CStr) -> *mut c_void {
@@ -91,6 +91,13 @@ genuine! {
     epoll_pwait(set: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fork() -> libc::pid_t;
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    ssignal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    sigset(signal: c_int, handler: sighandler_t) -> sighandler_t;
     prctl(operation: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
     unshare(flags: c_int) -> c_int;
     setns(fd: c_int, kind: c_int) -> c_int;

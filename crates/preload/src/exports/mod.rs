@@ -9,4 +9,5 @@ mod numbers;
 mod process;
 mod quiet;
 mod readiness;
+mod signals;
 mod socket;

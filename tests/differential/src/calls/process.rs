@@ -67,6 +67,31 @@ pub fn signal_thread(process: Pid, thread: Pid, signal: i32) -> Got {
     call!(libc::syscall(libc::SYS_tgkill, process, thread, signal))
 }
 
+/// Runs a handler again and again; calls that it interrupts are taken up again.
+pub fn on_timer(handler: extern "C" fn(i32), every_us: i64) {
+    // SAFETY: sigaction is plain data; the caller's handler is one.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_RESTART;
+    call!(libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()))
+        .value("sigaction");
+    set_timer(every_us);
+}
+
+pub fn no_timer() {
+    set_timer(0);
+}
+
+fn set_timer(every_us: i64) {
+    let span = libc::timeval { tv_sec: 0, tv_usec: every_us };
+    let timer = libc::itimerval { it_interval: span, it_value: span };
+    call!(setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut())).value("setitimer");
+}
+
+extern "C" {
+    fn setitimer(which: i32, new: *const libc::itimerval, old: *mut libc::itimerval) -> i32;
+}
+
 pub fn alarm(seconds: u32) {
     // SAFETY: alarm cannot fail.
     unsafe { libc::alarm(seconds) };

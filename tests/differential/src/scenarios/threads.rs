@@ -6,6 +6,7 @@ use crate::calls::process::Cancellable;
 use crate::calls::socket::Address;
 use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, send_all, Checker};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 
 pub const ALL: &[Scenario] = scenarios![V4;
@@ -30,6 +31,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     connections_opened_at_once_are_all_served,
     a_peer_that_answers_late_wakes_the_right_thread,
     writers_blocked_on_several_streams_all_go_on,
+    a_handler_may_send_on_the_stream_that_it_interrupts,
 ];
 
 fn one_thread_reads_while_another_writes(a: &Actor) {
@@ -621,6 +623,45 @@ fn writers_blocked_on_several_streams_all_go_on(a: &Actor) {
             for (index, &s) in streams.iter().enumerate() {
                 a.note("received", receive(s, index as u64, TOTAL, 200_000));
             }
+        },
+    );
+}
+
+static HANDLERS_STREAM: AtomicI32 = AtomicI32::new(-1);
+static SENT_BY_HANDLER: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn send_one(_signal: i32) {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    if io::send(HANDLERS_STREAM.load(Relaxed), b"h", flags).count() == Some(1) {
+        SENT_BY_HANDLER.fetch_add(1, Relaxed);
+    }
+}
+
+/// A timer's handler sends a byte now and then, in the middle of whatever the thread does.
+fn a_handler_may_send_on_the_stream_that_it_interrupts(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            let block = [b'm'; 20_000];
+            let mut sent = 0;
+            HANDLERS_STREAM.store(s, Relaxed);
+            process::on_timer(send_one, 100);
+            while sent < 60_000_000 {
+                sent += io::send(s, &block, 0).count().unwrap_or(0);
+            }
+            process::no_timer();
+            socket::shutdown(s, libc::SHUT_WR);
+            a.tell(&format!("{sent} {}", SENT_BY_HANDLER.load(Relaxed)));
+        },
+        || {
+            let mut room = vec![0; 1 << 20];
+            let (mut by_main, mut by_handler) = (0, 0);
+            while let Some(count @ 1..) = io::recv(s, &mut room, 0).count() {
+                let handlers = room[..count].iter().filter(|byte| **byte == b'h').count();
+                by_handler += handlers;
+                by_main += count - handlers;
+            }
+            a.note("as many as were sent", a.hear() == format!("{by_main} {by_handler}"));
         },
     );
 }

@@ -1,0 +1,177 @@
+//! Sections in which a signal handler of the program's must not run on this thread: it might use what
+//! the section is changing, and would wait for its own thread. A signal that comes there is put off
+//! until the section ends (`handlers`), some hundred nanoseconds later. No section lasts for a sleep.
+//!
+//! To enter and to leave are two or three instructions on a word of the thread's, in the static part of
+//! its thread-local storage: the library is loaded at start, and a handler must not find it unmade.
+
+use crate::handlers::Deferred;
+
+/// What each thread has.
+#[repr(C)]
+pub struct Thread {
+    /// How many sections it is in; [`DEFERRED`] if a signal waits for the last one's end.
+    depth: u32,
+    /// The signal that waits.
+    pub deferred: Deferred,
+}
+
+const DEFERRED: u32 = 1 << 31;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod local {
+    use super::Thread;
+    use core::arch::{asm, global_asm};
+
+    global_asm!(
+        ".section .tbss.shunt_thread,\"awT\",@nobits",
+        ".globl shunt_thread",
+        ".hidden shunt_thread",
+        ".type shunt_thread,@object",
+        ".size shunt_thread,{size}",
+        ".p2align 4",
+        "shunt_thread:",
+        ".zero {size}",
+        ".text",
+        size = const size_of::<Thread>(),
+    );
+
+    #[inline(always)]
+    pub fn thread() -> *mut Thread {
+        let at: *mut Thread;
+        // SAFETY: the address of the calling thread's own block (ELF TLS, initial-exec model).
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + shunt_thread@GOTTPOFF]",
+                "add {at}, qword ptr fs:[0]",
+                at = out(reg) at,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        at
+    }
+
+    /// One instruction, so that no handler comes between.
+    #[inline(always)]
+    pub fn enter() {
+        // SAFETY: a word of the calling thread's own. What follows is not moved before it.
+        unsafe {
+            asm!(
+                "mov {offset}, qword ptr [rip + shunt_thread@GOTTPOFF]",
+                "inc dword ptr fs:[{offset}]",
+                offset = out(reg) _,
+                options(nostack)
+            );
+        }
+    }
+
+    /// Returns what is left.
+    #[inline(always)]
+    pub fn leave() -> u32 {
+        let left: u32;
+        // SAFETY: as in `enter`. What came before is not moved behind it.
+        unsafe {
+            asm!(
+                "mov {offset}, qword ptr [rip + shunt_thread@GOTTPOFF]",
+                "dec dword ptr fs:[{offset}]",
+                "mov {left:e}, dword ptr fs:[{offset}]",
+                offset = out(reg) _,
+                left = out(reg) left,
+                options(nostack)
+            );
+        }
+        left
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod local {
+    use super::Thread;
+    use core::cell::UnsafeCell;
+    use core::sync::atomic::{compiler_fence, Ordering::SeqCst};
+
+    thread_local! {
+        static THREAD: UnsafeCell<Thread> = const { UnsafeCell::new(Thread::NEW) };
+    }
+
+    pub fn thread() -> *mut Thread {
+        THREAD.with(UnsafeCell::get)
+    }
+
+    /// A handler that runs in between leaves the count as it found it.
+    pub fn enter() {
+        // SAFETY: the calling thread's own.
+        unsafe { (&raw mut (*thread()).depth).write_volatile((*thread()).depth + 1) };
+        compiler_fence(SeqCst);
+    }
+
+    pub fn leave() -> u32 {
+        compiler_fence(SeqCst);
+        // SAFETY: as above.
+        unsafe {
+            (&raw mut (*thread()).depth).write_volatile((*thread()).depth - 1);
+            (&raw const (*thread()).depth).read_volatile()
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+impl Thread {
+    const NEW: Thread = Thread { depth: 0, deferred: Deferred::NONE };
+}
+
+/// From here to [`leave`], handlers wait.
+#[inline(always)]
+pub fn enter() {
+    local::enter();
+}
+
+/// Ends what [`enter`] began; if it was the outermost section, what waited runs before the return.
+#[inline(always)]
+pub fn leave() {
+    if local::leave() == DEFERRED {
+        end_deferral(|deferred| deferred.send());
+    }
+}
+
+/// As [`leave`], in a forked child: what waits is the parent's to hear of.
+pub fn leave_in_child() {
+    if local::leave() == DEFERRED {
+        end_deferral(|deferred| deferred.unblock());
+    }
+}
+
+#[cold]
+fn end_deferral(how: impl FnOnce(&mut Deferred)) {
+    // SAFETY: the calling thread's own; every signal is blocked until `how` unblocks them.
+    let thread = unsafe { &mut *local::thread() };
+    thread.depth = 0;
+    let mut deferred = core::mem::replace(&mut thread.deferred, Deferred::NONE);
+    how(&mut deferred);
+}
+
+/// For a handler: where to put the signal off to, if the thread that it interrupted is in a section.
+pub(crate) fn interrupted() -> Option<&'static mut Deferred> {
+    // SAFETY: the calling thread's own.
+    let thread = unsafe { &mut *local::thread() };
+    if thread.depth & !DEFERRED == 0 {
+        return None;
+    }
+    thread.depth |= DEFERRED;
+    Some(&mut thread.deferred)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_nest_and_end() {
+        assert!(interrupted().is_none());
+        enter();
+        enter();
+        leave();
+        leave();
+        assert!(interrupted().is_none());
+    }
+}

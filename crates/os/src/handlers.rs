@@ -1,0 +1,299 @@
+//! The program's signal handlers. Ours stands before each of them and puts off what comes in a
+//! [`critical`] section: the handler would find its own thread in the way, or leave the section
+//! with siglongjmp(3) and never end it.
+//!
+//! A signal that is put off goes back to the kernel's queue, with all that came with it, and every
+//! signal is blocked until the section ends: the kernel then delivers them in its own order, with the
+//! program's flags and masks.
+
+use core::ffi::{c_int, c_void};
+use core::mem::transmute;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+
+use libc::{siginfo_t, sigset_t, ucontext_t};
+
+use crate::{critical, raw, sys};
+
+const SIGNALS: usize = 65;
+
+/// The program's handlers, by signal. They stay when the signal gets another disposition: one that was
+/// sent before is under way to them.
+static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+/// The flags that they were set with.
+static FLAGS: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
+
+/// Beyond these a disposition is a function: SIG_DFL, SIG_IGN and sigset's SIG_HOLD are none.
+const NO_FUNCTION_MAX: usize = 2;
+
+/// The kernel's own signal set: 64 bits.
+const KERNEL_SET_BYTES: usize = 8;
+
+/// What the kernel tells of a signal (siginfo_t).
+type Info = [u64; 16];
+
+/// The kernel's first realtime signal, which libc uses itself: they queue, and keep their order.
+const REALTIME_MIN: c_int = 32;
+/// So many of one number keep it that come while one of them is put off.
+const QUEUE_MAX: usize = 16;
+
+/// To this thread.
+fn queue(signal: c_int, info: Option<&Info>) {
+    let (process, thread) = (raw::getpid(), raw::gettid());
+    let number = libc::SYS_rt_tgsigqueueinfo;
+    let queued = info.is_some_and(|info| {
+        // SAFETY: a siginfo of the kernel's size, which it gave us itself.
+        unsafe { sys!(number, process, thread, signal, info.as_ptr()) }.is_ok()
+    });
+    if !queued {
+        // SAFETY: no pointers.
+        let _ = unsafe { sys!(libc::SYS_tgkill, process, thread, signal) };
+    }
+}
+
+/// Takes a blocked signal out of the queue, if one is there.
+fn dequeue(signal: c_int, info: &mut Info) -> bool {
+    let set = 1u64 << (signal - 1);
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let number = libc::SYS_rt_sigtimedwait;
+    let (set, info, at_once) = (&raw const set, info.as_mut_ptr(), &raw const at_once);
+    // SAFETY: a kernel signal set, a siginfo of its size and a timespec.
+    unsafe { sys!(number, set, info, at_once, KERNEL_SET_BYTES) }.is_ok()
+}
+
+/// A signal that waits for the end of a section.
+#[repr(C)]
+pub struct Deferred {
+    signal: c_int,
+    has_info: bool,
+    /// What was blocked when it came.
+    mask: u64,
+    info: Info,
+}
+
+impl Deferred {
+    pub(crate) const NONE: Deferred =
+        Deferred { signal: 0, has_info: false, mask: 0, info: [0; 16] };
+
+    /// Lets the signals in again, without this one.
+    pub(crate) fn unblock(&mut self) {
+        let mask = &raw const self.mask;
+        // SAFETY: a kernel signal set of 8 bytes.
+        let _ =
+            unsafe { sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, mask, 0, KERNEL_SET_BYTES) };
+    }
+
+    /// To this thread once more, and lets the signals in.
+    pub(crate) fn send(&mut self) {
+        if FLAGS[self.signal as usize].load(Relaxed) & libc::SA_RESETHAND as u32 != 0 {
+            restore_disposition(self.signal);
+        }
+        if self.signal < REALTIME_MIN {
+            queue(self.signal, self.has_info.then_some(&self.info));
+            return self.unblock();
+        }
+        // Those of one number are told in the order in which they came.
+        let mut later = [[0; 16]; QUEUE_MAX];
+        let mut count = 0;
+        while count < QUEUE_MAX && dequeue(self.signal, &mut later[count]) {
+            count += 1;
+        }
+        queue(self.signal, self.has_info.then_some(&self.info));
+        later[..count].iter().for_each(|info| queue(self.signal, Some(info)));
+        self.unblock();
+    }
+}
+
+/// Whether `disposition` is a function.
+fn is_function(disposition: usize) -> bool {
+    disposition > NO_FUNCTION_MAX && disposition != libc::SIG_ERR
+}
+
+/// Our handler, as a disposition.
+fn ours() -> usize {
+    handle as *const () as usize
+}
+
+/// What the program is to be told of `disposition`, which the kernel has for `signal`.
+pub fn shown(signal: c_int, disposition: usize) -> usize {
+    match place(signal) {
+        Some(place) if disposition == ours() => HANDLERS[place].load(Relaxed),
+        _ => disposition,
+    }
+}
+
+/// Sets a disposition for the program. `ask` asks libc, with ours where the program's is a function,
+/// and returns what was there before (SIG_ERR if it failed); so does this.
+pub fn set(
+    signal: c_int,
+    disposition: usize,
+    flags: c_int,
+    ask: impl FnOnce(usize) -> usize,
+) -> usize {
+    let Some(place) = place(signal).filter(|_| is_function(disposition)) else {
+        return shown(signal, ask(disposition));
+    };
+    let flags_before = FLAGS[place].swap(flags as u32, SeqCst);
+    let before = HANDLERS[place].swap(disposition, SeqCst);
+    let was = ask(ours());
+    if was == libc::SIG_ERR {
+        HANDLERS[place].store(before, SeqCst);
+        FLAGS[place].store(flags_before, SeqCst);
+    }
+    if was == ours() {
+        before
+    } else {
+        was
+    }
+}
+
+fn place(signal: c_int) -> Option<usize> {
+    usize::try_from(signal).ok().filter(|place| (1..SIGNALS).contains(place))
+}
+
+/// What the kernel stores for a signal.
+#[repr(C)]
+struct KernelAction {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// SA_RESETHAND took the handler away for a signal that was put off.
+fn restore_disposition(signal: c_int) {
+    let mut action = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    let number = libc::SYS_rt_sigaction;
+    // SAFETY: a buffer of the kernel's layout.
+    let known = unsafe { sys!(number, signal, 0, &raw mut action, KERNEL_SET_BYTES) }.is_ok();
+    if known && action.handler == libc::SIG_DFL {
+        action.handler = ours();
+        // SAFETY: what the kernel has just told, with our handler.
+        let _ = unsafe { sys!(number, signal, &raw const action, 0, KERNEL_SET_BYTES) };
+    }
+}
+
+/// Of the instruction that they interrupt: there is no later for them.
+const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Every signal but the faults, and libc's own two (cancellation, setxid), which no program handles.
+fn all_blocked() -> u64 {
+    let stay_open = FAULTS.into_iter().chain([32, 33]);
+    stay_open.fold(!0, |mask, signal| mask & !(1 << (signal - 1)))
+}
+
+/// Stands before every handler of the program's.
+extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    if !FAULTS.contains(&signal) {
+        if let Some(deferred) = critical::interrupted() {
+            // SAFETY: what the kernel has pushed for a handler; the mask comes into force as we return.
+            unsafe { put_off(deferred, signal, info, context) };
+            return;
+        }
+    }
+    let handler = HANDLERS[signal as usize].load(SeqCst);
+    // SAFETY: a function that the program has named for this; one of a single argument ignores the rest,
+    // as it does when the kernel calls it.
+    unsafe {
+        transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(handler)(
+            signal, info, context,
+        );
+    }
+}
+
+unsafe fn put_off(
+    deferred: &mut Deferred,
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut c_void,
+) {
+    deferred.signal = signal;
+    // Without the flag the kernel leaves the place for it unwritten.
+    deferred.has_info = FLAGS[signal as usize].load(Relaxed) & libc::SA_SIGINFO as u32 != 0;
+    // SAFETY: by the caller's word. The kernel's set is the first 8 bytes of libc's.
+    unsafe {
+        if deferred.has_info {
+            deferred.info = info.cast::<Info>().read_unaligned();
+        }
+        let mask = (&raw mut (*context.cast::<ucontext_t>()).uc_sigmask).cast::<u64>();
+        deferred.mask = mask.read();
+        mask.write(all_blocked());
+    }
+}
+
+const _: () = assert!(size_of::<siginfo_t>() == 128 && size_of::<sigset_t>() >= 8);
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicI32;
+
+    static RUNS: AtomicI32 = AtomicI32::new(0);
+    static VALUE: AtomicI32 = AtomicI32::new(0);
+
+    extern "C" fn count(_signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
+        RUNS.fetch_add(1, SeqCst);
+        // SAFETY: set with SA_SIGINFO and sent by sigqueue: pid, uid, then the value.
+        VALUE.store(unsafe { info.cast::<i32>().add(6).read() }, SeqCst);
+    }
+
+    /// As the exported `sigaction` does; returns what the program is told was there.
+    fn install(signal: c_int, disposition: usize, flags: c_int) -> usize {
+        set(signal, disposition, flags, |disposition| {
+            // SAFETY: zero is a valid start; both are valid for the call.
+            unsafe {
+                let mut action: libc::sigaction = core::mem::zeroed();
+                let mut was: libc::sigaction = core::mem::zeroed();
+                action.sa_sigaction = disposition;
+                action.sa_flags = flags;
+                assert_eq!(libc::sigaction(signal, &action, &mut was), 0);
+                was.sa_sigaction
+            }
+        })
+    }
+
+    /// As sigqueue(3), to this thread.
+    fn send(signal: c_int, value: i32) {
+        let mut info: Info = [0; 16];
+        info[0] = signal as u64;
+        info[1] = libc::SI_QUEUE as u32 as u64;
+        info[3] = value as u64;
+        queue(signal, Some(&info));
+    }
+
+    fn blocked() -> u64 {
+        let mut mask = 0u64;
+        let place = &raw mut mask;
+        // SAFETY: a kernel signal set of 8 bytes.
+        unsafe { sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, 0, place, KERNEL_SET_BYTES) }
+            .expect("only asks");
+        mask
+    }
+
+    #[test]
+    fn a_section_puts_a_handler_off_with_all_that_came_with_the_signal() {
+        let signal = libc::SIGRTMIN() + 3;
+        let ours = count as *const () as usize;
+        assert_eq!(install(signal, ours, libc::SA_SIGINFO), libc::SIG_DFL);
+        assert_eq!(install(signal, ours, libc::SA_SIGINFO), ours, "the program is shown its own");
+        let before = blocked();
+        send(signal, 41);
+        assert_eq!((RUNS.load(SeqCst), VALUE.load(SeqCst)), (1, 41));
+        critical::enter();
+        critical::enter();
+        send(signal, 42);
+        send(signal, 43);
+        critical::leave();
+        assert_eq!(RUNS.load(SeqCst), 1, "it ran in the section");
+        critical::leave();
+        assert_eq!((RUNS.load(SeqCst), VALUE.load(SeqCst)), (3, 43), "the order is lost");
+        assert_eq!(blocked(), before);
+        // A handler for one time is there for the signal that was put off.
+        install(signal, ours, libc::SA_SIGINFO | libc::SA_RESETHAND);
+        critical::enter();
+        send(signal, 44);
+        critical::leave();
+        assert_eq!((RUNS.load(SeqCst), VALUE.load(SeqCst)), (4, 44));
+        assert_eq!(install(signal, libc::SIG_IGN, 0), libc::SIG_DFL, "and is gone after it");
+    }
+}

@@ -1,0 +1,59 @@
+//! Signal dispositions: ours stands before the program's handlers (`os::handlers`).
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+
+use libc::{sigaction as Action, sighandler_t};
+use shunt_os::{handlers, real};
+use shunt_sockets::process;
+
+#[no_mangle]
+pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    let mut was = MaybeUninit::<Action>::zeroed();
+    let mut result = -1;
+    let mut ask = |new: *const Action| {
+        result = unsafe { real::sigaction(signal, new, was.as_mut_ptr()) };
+        if result == 0 {
+            unsafe { (*was.as_ptr()).sa_sigaction }
+        } else {
+            libc::SIG_ERR
+        }
+    };
+    let shown = if new.is_null() || process::in_vfork_child() {
+        handlers::shown(signal, ask(new))
+    } else {
+        let mut action = unsafe { new.read() };
+        handlers::set(signal, action.sa_sigaction, action.sa_flags, |disposition| {
+            action.sa_sigaction = disposition;
+            ask(&raw const action)
+        })
+    };
+    if result == 0 && !old.is_null() {
+        unsafe {
+            old.write(was.assume_init());
+            (*old).sa_sigaction = shown;
+        }
+    }
+    result
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    unsafe { sigaction(signal, new, old) }
+}
+
+/// For the older forms, which name a function alone.
+macro_rules! by_function {
+    ($($name:ident),*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
+            let ask = |disposition| unsafe { real::$name(signal, disposition) };
+            if process::in_vfork_child() {
+                return handlers::shown(signal, ask(handler));
+            }
+            handlers::set(signal, handler, 0, ask)
+        }
+    )* };
+}
+
+by_function!(signal, bsd_signal, ssignal, sysv_signal, __sysv_signal, sigset);
