@@ -97,11 +97,8 @@ pub struct World {
     pub in_calls: Vec<End>,
     /// Ends whose readers should be looked at, since the other end has just ended.
     pub stirred: Vec<End>,
-    /// Combinations that are known to differ are left out.
-    pub leaves_out_known: bool,
     /// Small messages may wait for an acknowledgement.
     pub nagle: bool,
-    pub is_v6: bool,
 }
 
 impl World {
@@ -174,11 +171,7 @@ impl World {
         state.written += bytes;
         state.stuffed |= stuffed;
         if bytes > 0 && self.state(end.peer()).closed && !self.state(end).reset {
-            // KNOWN 46: behind bytes of the ring the end comes without its FIN: another error.
-            let unlike = self.leaves_out_known && self.state(end.peer()).written > 0;
-            let state = self.state_mut(end);
-            state.reset = true;
-            state.spoiled |= unlike;
+            self.state_mut(end).reset = true;
             self.stirred.push(end);
         }
     }
@@ -261,8 +254,7 @@ impl World {
         if reset {
             state.cut = much;
             // With Nagle's algorithm some of the unread bytes may arrive after the end.
-            // KNOWN 29: over IPv6 the error is another.
-            let unlike = self.nagle || (self.leaves_out_known && self.is_v6);
+            let unlike = self.nagle;
             let survivor = self.state_mut(end.peer());
             survivor.reset = true;
             survivor.spoiled |= unlike;

@@ -69,9 +69,6 @@ pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
     let mut mask = 0;
     if halves.peer_shut {
         mask |= READABLE | bits::RDHUP;
-        if halves.own_shut {
-            mask |= bits::HUP;
-        }
     }
     if halves.readable {
         mask |= READABLE;
@@ -85,6 +82,10 @@ pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
         || socket.companion_stirred.load(Acquire);
     if ask {
         mask |= kernel(socket, &halves);
+    }
+    // The kernel does not know of an own end that is held back.
+    if halves.own_shut && mask & bits::RDHUP != 0 {
+        mask |= bits::HUP;
     }
     let arrived = match halves.arrived {
         Some(arrived) if edges && halves.tcp_follows => {

@@ -8,7 +8,7 @@ mod steps;
 mod streams;
 
 use crate::actor::SLOTS;
-use crate::operation::{Family, Flag, Mode, Operation, Program, Who, EVERYBODY, PROCESSES};
+use crate::operation::{Flag, Mode, Operation, Program, Who, EVERYBODY, PROCESSES};
 use crate::protocol::{hear, say, Command, Hello, Job, Reply, BEGINS};
 use crate::servers::{pair, Servers};
 use crate::world::{End, World};
@@ -105,12 +105,7 @@ pub fn run(program: &Program, servers: &Servers, oracle: Option<&Observations>) 
         servers,
         oracle,
         players: BTreeMap::new(),
-        world: World {
-            leaves_out_known: servers.leaves_out_known.get(),
-            nagle: program.settings.nagle,
-            is_v6: program.settings.family == Family::V6,
-            ..World::default()
-        },
+        world: World { nagle: program.settings.nagle, ..World::default() },
         port: 0,
         step: 0,
         outcome: Outcome::default(),
@@ -308,10 +303,6 @@ impl Conductor<'_> {
             _ => self.shown(end, &reply.said),
         };
         self.observe(sleeper.step, format!("{who:?} woke: {said}"));
-        // KNOWN 30: the error that woke it is still there.
-        if self.servers.leaves_out_known.get() && self.world.state(end).reset {
-            self.world.state_mut(end).spoiled = true;
-        }
         if !matches!(sleeper.sleep, Sleep::Event { .. }) {
             self.world.leave_call(end);
         }

@@ -1,9 +1,7 @@
 //! One step: whether it can be made now, what its call can expect, and what it changes.
 
 use super::{Conductor, Sleep};
-use crate::operation::{
-    Flag, How, Mode, Operation, ReceiveCall, SendCall, Setting, Signal, Step, Who, EVERYBODY,
-};
+use crate::operation::{Flag, How, Mode, Operation, Setting, Signal, Step, Who, EVERYBODY};
 use crate::protocol::{say, Command, Job};
 use crate::world::{End, Slot};
 use shunt_differential::calls::process;
@@ -16,13 +14,7 @@ pub(super) fn sequence(end: End) -> u64 {
 impl Conductor<'_> {
     pub(super) fn execute(&mut self, step: &Step) {
         let end = slot_of(&step.op).and_then(|slot| self.world.end(step.by, slot));
-        // KNOWN 45: a child does not find what a peer left that has reset the stream.
-        let is_child = matches!(step.by, Who::ClientChild | Who::ServerChild);
-        let left = self.known() && is_child;
-        let spoiled = end.is_some_and(|end| {
-            let state = self.world.state(end);
-            state.spoiled || (left && state.reset)
-        });
+        let spoiled = end.is_some_and(|end| self.world.state(end).spoiled);
         if self.outcome.hung.is_some() || !self.is_idle(step.by) || spoiled {
             return;
         }
@@ -156,16 +148,12 @@ impl Conductor<'_> {
     }
 
     fn send(&mut self, by: Who, op: &Operation, slot: u8) {
-        let Operation::Send { size, flags, call, .. } = op else { return };
+        let Operation::Send { size, flags, .. } = op else { return };
         let size = *size;
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
-        // KNOWN 41: several messages for a peer that has closed all find room.
-        let several = *call == SendCall::Sendmmsg && self.world.state(end.peer()).closed;
-        // KNOWN 50: writev of no bytes after a shutdown is no broken pipe.
-        let nothing = size == 0 && *call == SendCall::Writev && self.world.write_ends(end);
         // Only a call that sleeps keeps the peer's end: it closes while this call writes.
         let closes = !self.world.write_ends(end) && self.world.holder_slots(end.peer()).is_empty();
-        if self.is_writing(end) || closes || (self.known() && (several || nothing)) {
+        if self.is_writing(end) || closes {
             return;
         }
         let state = self.world.state(end);
@@ -192,18 +180,14 @@ impl Conductor<'_> {
     }
 
     fn receive(&mut self, by: Who, op: &Operation, slot: u8) {
-        let Operation::Receive { size, flags, call, .. } = op else { return };
+        let Operation::Receive { size, flags, .. } = op else { return };
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
         if self.is_reading(end) {
             return;
         }
-        // KNOWN 44: a look at bytes before a reset takes the error.
-        let peeks = flags.contains(&Flag::Peek) && self.world.state(end).reset;
         // KNOWN 48: a look at all bytes may end before all are there.
-        let peeks = peeks || flags.contains(&Flag::Peek) && flags.contains(&Flag::WaitAll);
-        // KNOWN 45: splice does not find what a peer left that has closed.
-        let splices = *call == ReceiveCall::Splice && self.world.state(end.peer()).closed;
-        if self.known() && (peeks || splices) {
+        let peeks = flags.contains(&Flag::Peek) && flags.contains(&Flag::WaitAll);
+        if self.known() && peeks {
             return;
         }
         let mut waiting = self.world.waiting(end);
@@ -409,11 +393,6 @@ impl Conductor<'_> {
         if unsure || !input {
             return;
         }
-        // KNOWN 47: a poll whose number was closed meanwhile is not woken.
-        let polls = matches!(op, Operation::AwaitReadable { .. });
-        if self.known() && polls && !self.world.readable(end) {
-            return;
-        }
         let asks_room = matches!(op, Operation::EpollAwait { events, .. } if events & 4 != 0);
         let mut command = self.command(op, end, 0, 0);
         if !self.world.readable(end) && !asks_room {
@@ -467,10 +446,7 @@ impl Conductor<'_> {
         if let Some(more) = self.expected().and_then(|expected| more_than(&expected, &reply.said)) {
             let again = self.ask(by, Job::Do(op.clone())).said;
             let gone = events_of(&again).all(|event| !more.iter().any(|edge| edge == event));
-            // KNOWN 58: a oneshot registration that has told is told of the end once more.
-            let ends =
-                more.iter().all(|event| event.starts_with("HUP") || event.starts_with("ERR"));
-            if gone || (self.known() && ends) {
+            if gone {
                 reply.said = self.expected().unwrap_or_default();
                 self.outcome.extra_edges += 1;
             }
@@ -524,10 +500,7 @@ impl Conductor<'_> {
 
     /// Bytes whose sender was killed are lost to a new holder: docs/compatibility.md says so.
     fn loses_bytes(&self, end: End) -> bool {
-        // KNOWN 45: so are those of a sender that has reset the stream.
-        let lost =
-            self.world.state(end.peer()).killed || (self.known() && self.world.state(end).reset);
-        self.world.waiting(end) > 0 && lost
+        self.world.waiting(end) > 0 && self.world.state(end.peer()).killed
     }
 
     fn exec(&mut self, by: Who, op: &Operation, _with_library: bool) {
@@ -539,14 +512,6 @@ impl Conductor<'_> {
             if self.players[&thread].asleep.is_some() {
                 return;
             }
-        }
-        // KNOWN 56: a child whose parent has become another program hangs at its first use.
-        let child = by.child();
-        let orphans = child.is_some_and(|child| {
-            self.players[&child].hello.is_some() && !self.players[&child].gone
-        });
-        if self.known() && orphans {
-            return;
         }
         let slots = self.world.slots.get(&by).copied().unwrap_or_default();
         if slots.iter().flatten().any(|slot| self.loses_bytes(slot.end)) {
@@ -583,12 +548,6 @@ impl Conductor<'_> {
     }
 
     fn exit(&mut self, by: Who, op: &Operation) {
-        // KNOWN 49: what it had not read makes a reset of another kind, or none.
-        let slots = self.world.slots.get(&by.process()).copied().unwrap_or_default();
-        let unread = |slot: &Slot| self.world.waiting(slot.end) > 0;
-        if self.known() && slots.iter().flatten().any(unread) {
-            return;
-        }
         // A process whose calls sleep ends like one that is killed.
         say(self.control(by), &self.command(op, End { stream: 0, side: 0 }, 0, 0));
         let process = by.process();

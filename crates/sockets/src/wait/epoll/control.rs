@@ -108,6 +108,9 @@ fn add(
             return outcome;
         }
     }
+    if set.inner.lock().is_parked(fd, index, socket.generation.load(Relaxed)) {
+        return Outcome::Failed(libc::EEXIST);
+    }
     let changed = put_off
         && handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, asked.events, asked.u64).is_ok();
     if !changed {
@@ -202,13 +205,9 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
     }
     registration.ask(&asked);
     if !registration.managed {
-        let done = handles::epoll_ctl(
-            set.fd.load(Relaxed),
-            libc::EPOLL_CTL_MOD,
-            fd,
-            asked.events,
-            asked.u64,
-        );
+        let (set_fd, change) = (set.fd.load(Relaxed), registration.change());
+        let done = handles::epoll_ctl(set_fd, change, fd, asked.events, asked.u64);
+        registration.parked &= done.is_err();
         if watched {
             inner.remember(fd);
         }
@@ -244,6 +243,10 @@ fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outco
             !registration.managed && !registration.deleted && registration.is_of(index, generation)
         });
         let stays = known.is_some();
+        if known.is_some_and(|registration| registration.parked) {
+            inner.registrations.set_deleted(fd);
+            return Outcome::Handled(0);
+        }
         let level = known.is_some_and(|registration| registration.interest.is_level());
         if level && put_off::put_off(set_index, fd) {
             inner.registrations.set_deleted(fd);

@@ -54,10 +54,11 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
         }
         registration.told = State { mask: 0, arrived, ..registration.told };
     }
-    let changed = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, TAGGED, tag(fd as u32));
-    if changed.is_err() {
+    let change = registration.change();
+    if handles::epoll_ctl(set_fd, change, fd, TAGGED, tag(fd as u32)).is_err() {
         return Managed::Never;
     }
+    registration.parked = false;
     let data = registration.interest.data;
     set.managed.fetch_add(1, SeqCst);
     inner.by_data.remove(&data);
@@ -83,6 +84,11 @@ pub fn manage_all(_index: u32, socket: &'static Socket) -> Managed {
 
 /// The stream left its slot: the kernel gets its registrations back.
 pub fn release_all(_index: u32, socket: &'static Socket) {
+    release(socket, true);
+}
+
+/// `parks`: the kernel's set is this process's alone, so that an entry may be taken out of it.
+fn release(socket: &'static Socket, parks: bool) {
     let members = socket.memberships.lock().clone();
     for member in members {
         let set = set_at(member.set);
@@ -104,12 +110,15 @@ pub fn release_all(_index: u32, socket: &'static Socket) {
             socket.memberships.lock().retain(|known| *known != member);
             continue;
         }
-        let events = if interest.disabled { 0 } else { interest.events };
+        registration.parked = interest.disabled && parks;
         inner.registrations.set_apart(member.fd, true);
         inner.candidates.retain(|candidate| *candidate != member.fd);
         set.managed.fetch_sub(1, SeqCst);
         let set_fd = set.fd.load(Relaxed);
-        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, member.fd, events, interest.data);
+        let parked = interest.disabled && parks;
+        let change = if parked { libc::EPOLL_CTL_DEL } else { libc::EPOLL_CTL_MOD };
+        let events = if interest.disabled { 0 } else { interest.events };
+        let _ = handles::epoll_ctl(set_fd, change, member.fd, events, interest.data);
     }
 }
 
@@ -185,8 +194,8 @@ pub fn forget_link(link: &'static Link) {
 
 /// In a forked child that uses a set of its parent's: the child's view of a stream it took over
 /// goes by the kernel. The kernel's set is shared, so its registration is put back for both.
-pub fn release_inherited(index: u32, socket: &'static Socket) {
-    release_all(index, socket);
+pub fn release_inherited(_index: u32, socket: &'static Socket) {
+    release(socket, false);
 }
 
 /// A forked child waits on a set of its parent's: it wants the streams in it.

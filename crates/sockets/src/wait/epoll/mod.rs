@@ -222,6 +222,12 @@ impl Inner {
         self.registrations.get(fd).is_some_and(|known| known.is_of(index, generation))
     }
 
+    fn is_parked(&self, fd: i32, index: u32, generation: u32) -> bool {
+        self.registrations
+            .get(fd)
+            .is_some_and(|known| known.parked && !known.deleted && known.is_of(index, generation))
+    }
+
     /// A registration is ours from now on, and whatever is ready is to be told.
     fn own(&mut self, fd: i32) {
         self.era = self.era.next();

@@ -33,6 +33,9 @@ pub struct Registration {
     /// The program has deleted it, and it stays for the next ADD: some programs delete and add for
     /// every message. If it is ours, so does the kernel's entry, and neither costs a system call.
     pub deleted: bool,
+    /// A one-shot that has told, of a stream that left its ring: the kernel has no way to be told of
+    /// that state, and would tell of an end again. Its set has no entry until the program asks anew.
+    pub parked: bool,
     /// What the last report of an edge-triggered registration told.
     pub told: State,
     /// Added or changed since: whatever is ready is reported.
@@ -53,6 +56,7 @@ impl Registration {
             ours_since: Era::default(),
             queued: false,
             deleted: false,
+            parked: false,
             told: State::default(),
             fresh: true,
             version: 0,
@@ -63,6 +67,15 @@ impl Registration {
     /// Whether it is this stream's: a number may name one after the other.
     pub fn is_of(&self, index: u32, generation: u32) -> bool {
         self.socket == index && self.generation == generation
+    }
+
+    /// What changes the kernel's entry.
+    pub fn change(&self) -> i32 {
+        if self.parked {
+            libc::EPOLL_CTL_ADD
+        } else {
+            libc::EPOLL_CTL_MOD
+        }
     }
 
     /// The program asks anew.
