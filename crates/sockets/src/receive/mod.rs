@@ -309,6 +309,10 @@ fn attempt(
             }
             ReaderOn::Ring => {}
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
+                if recv.peer_shut && !recv.fin_held {
+                    // Its FIN may not be here yet.
+                    return Ok(Attempt::Got(0));
+                }
                 if already > 0 && ends_here(request.fd) {
                     return Ok(Attempt::UpToTheSeam(0));
                 }
