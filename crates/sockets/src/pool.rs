@@ -85,8 +85,8 @@ pub struct SendSide {
     pub failed: Option<i32>,
     /// The FIN waits until the ring's bytes are sent again.
     pub fin_pending: bool,
-    /// The reader was asked to stop, and has not moved since.
-    pub asked_to_stop: bool,
+    /// Looks at a full ring since its reader was asked to stop; 0 if it was not, or has moved since.
+    pub looks_for_stop: u32,
     /// While [`full`](Socket::full): the reader's cursor as it was seen last.
     pub full_head: u64,
 }
@@ -354,7 +354,7 @@ impl SendSide {
             shut: false,
             fin_pending: false,
             failed: None,
-            asked_to_stop: false,
+            looks_for_stop: 0,
             full_head: 0,
         }
     }

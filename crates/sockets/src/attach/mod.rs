@@ -32,7 +32,9 @@ pub use fin::{
 pub use leave::{leave, leave_all, settle_on_tcp};
 pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};
-pub use stop::{ask_to_stop, reset_unread, settle_before_end, stop_for_writer, wait_until};
+pub use stop::{
+    ask_to_stop, reset_unread, settle_before_end, stop_for_writer, wait_until, ANSWER_NS_MAX,
+};
 pub use writer::{flush, go_down, resend, try_go_up};
 
 /// Something a peer wrote that cannot be.

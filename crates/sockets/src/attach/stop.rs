@@ -17,7 +17,7 @@ use crate::pool::{self, Mode, SendSide, Socket};
 use crate::{inherit, service, wait};
 
 /// How long a reader's service thread is given to answer, in ns.
-pub const ANSWER_NS_MAX: u64 = 20_000_000;
+pub const ANSWER_NS_MAX: u64 = 100_000_000;
 /// How long the end of a process waits for its peers, in ns.
 const END_NS_MAX: u64 = 100_000_000;
 

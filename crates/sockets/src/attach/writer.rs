@@ -25,7 +25,7 @@ pub(super) fn left_ring(send: &mut SendSide, tail: u64) {
     };
     send.ring_only += until.saturating_sub(send.up_at);
     send.since_down = 0;
-    send.asked_to_stop = false;
+    send.looks_for_stop = 0;
 }
 
 /// The outgoing direction goes to TCP; the reader is woken to see it.

@@ -6,7 +6,9 @@ use shunt_ring::WAIT_SET;
 use shunt_stats::Reason;
 use shunt_stream::WriterOn;
 
-use crate::attach::{self, ask_to_stop, break_stream, go_down, observe_writer, resend};
+use crate::attach::{
+    self, ask_to_stop, break_stream, go_down, observe_writer, resend, ANSWER_NS_MAX,
+};
 use crate::pool::{Mode, SendSide, Socket};
 use crate::service;
 use crate::wait::blocking::{self, Watch};
@@ -14,6 +16,8 @@ use crate::wait::blocking::{self, Watch};
 /// A reader that takes nothing for this long is given the kernel's larger buffer instead, so that
 /// a program that relies on it does not stand still.
 pub const FULL_NS_MAX: u64 = 20_000_000;
+/// Such times that the reader's process has to answer.
+const LOOKS_FOR_STOP: u32 = (ANSWER_NS_MAX / FULL_NS_MAX) as u32;
 
 /// A send that may not wait found no room: notes that, and asks to be told of room. False if there
 /// is some by now.
@@ -68,7 +72,7 @@ pub fn still_full(index: u32, socket: &'static Socket) -> bool {
         }
         let head = direction.head();
         if core::mem::replace(&mut side.full_head, head) != head {
-            side.asked_to_stop = false;
+            side.looks_for_stop = 0;
             return true;
         }
     }
@@ -89,8 +93,8 @@ pub(super) fn spill(index: u32, socket: &'static Socket, watch: &Watch) {
 }
 
 /// A full ring is left for the kernel's buffer, which holds more. The reader's process is asked to
-/// stop first, and only if it does not answer until the next time the ring is left with what is in
-/// it. False if it was asked just now.
+/// stop first, and only if it does not answer for [`LOOKS_FOR_STOP`] looks the ring is left with what
+/// is in it. False if it may answer yet.
 #[cold]
 fn spill_now(index: u32, socket: &'static Socket) -> bool {
     let broken = {
@@ -98,8 +102,11 @@ fn spill_now(index: u32, socket: &'static Socket) -> bool {
         if socket.mode() != Mode::Attached || side.writer.on() != WriterOn::Ring {
             return true;
         }
-        if !side.asked_to_stop && matches!(ask_to_stop(socket, &mut side), Ok(true)) {
-            side.asked_to_stop = true;
+        if side.looks_for_stop == 0 && !matches!(ask_to_stop(socket, &mut side), Ok(true)) {
+            side.looks_for_stop = LOOKS_FOR_STOP;
+        }
+        if side.looks_for_stop < LOOKS_FOR_STOP {
+            side.looks_for_stop += 1;
             return false;
         }
         let done = observe_writer(socket, &mut side)
