@@ -187,7 +187,7 @@ fn receive_waiting(
                         looked = true;
                         None
                     }
-                    Some(watch) => wait(socket, &watch, request, &mut patience, some > 0),
+                    Some(watch) => wait(socket, &watch, request, &mut patience, (some, peeked)),
                 };
                 match ended {
                     None => {}
@@ -199,12 +199,16 @@ fn receive_waiting(
     }
 }
 
-/// Whether no byte can follow those that have arrived, or a sleep could not tell of it.
+/// Whether no byte can follow those that have arrived.
 fn stands_at_end(socket: &Socket, recv: &RecvSide) -> bool {
-    recv.reader.on() != ReaderOn::Ring
-        || recv.peer_shut
-        || socket.shut_reading.load(Relaxed)
-        || blocking::companion_ended(socket)
+    let ended = || match recv.reader.on() {
+        ReaderOn::Ring => blocking::companion_ended(socket),
+        ReaderOn::Tcp | ReaderOn::Crossing { .. } => {
+            handles::poll_now(socket.fd.load(Relaxed), libc::POLLRDHUP | libc::POLLPRI) != 0
+        }
+        ReaderOn::Salvage { .. } => true,
+    };
+    recv.peer_shut || socket.shut_reading.load(Relaxed) || ended()
 }
 
 /// Whether a receive that stands before TCP's first byte, and has some, stops there: at the urgent
@@ -384,13 +388,14 @@ fn outgoing_unread(socket: &Socket) -> bool {
         && send.producer.as_mut().is_some_and(|p| p.ring().unread().is_ok_and(|bytes| bytes > 0))
 }
 
-/// Waits until another attempt is worth it; `Some` ends the call, which `has_some` of its bytes.
+/// Waits until another attempt is worth it; `Some` ends the call. It has so many bytes, and has looked at
+/// so many that it leaves where they are.
 fn wait(
     socket: &'static Socket,
     watch: &Watch,
     request: Request<'_>,
     patience: &mut blocking::Patience,
-    has_some: bool,
+    (some, peeked): (usize, usize),
 ) -> Option<i32> {
     let (direction, fd) =
         match patience.before_sleep(socket, watch, &socket.recv_policy, request.flags) {
@@ -399,10 +404,10 @@ fn wait(
         };
     let word = direction.wake.want_data(FUTEX);
     // Look once more: what was published before the announcement did not see it.
-    if watch.changed(socket) || blocking::readable_after_announcement(socket, fd) {
+    if watch.changed(socket) || blocking::readable_after_announcement(socket, fd, peeked) {
         return None;
     }
-    match patience.sleep(fd, &direction.wake.data_wanted, word, &socket.recv_policy, has_some) {
+    match patience.sleep(fd, &direction.wake.data_wanted, word, &socket.recv_policy, some > 0) {
         Woken::Look => None,
         Woken::TimedOut => Some(libc::EAGAIN),
         Woken::Interrupted => Some(libc::EINTR),

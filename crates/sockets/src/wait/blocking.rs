@@ -297,14 +297,19 @@ pub fn companion_ended(socket: &Socket) -> bool {
 }
 
 /// After announcing a sleep: whether TCP has something for a stream that still reads it, the writer
-/// said that it holds its end back, or the kernel connection ended.
-pub fn readable_after_announcement(socket: &Socket, fd: i32) -> bool {
+/// said that it holds its end back, or the kernel connection ended. What the call has `seen` by TCP, and
+/// left there, is no news.
+pub fn readable_after_announcement(socket: &Socket, fd: i32, seen: usize) -> bool {
     let (on_ring, peer_shut) = {
         let recv = socket.recv.lock();
         (recv.reader.on() == ReaderOn::Ring, recv.peer_shut)
     };
     if on_ring {
         return peer_shut || companion_ended(socket);
+    }
+    if seen > 0 {
+        return handles::poll_now(fd, libc::POLLRDHUP | libc::POLLPRI) != 0
+            || tcp::readable(fd).is_ok_and(|bytes| bytes > seen as u64);
     }
     handles::poll_now(fd, libc::POLLIN | libc::POLLRDHUP) != 0
 }

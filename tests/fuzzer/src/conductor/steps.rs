@@ -191,11 +191,6 @@ impl Conductor<'_> {
         if self.is_reading(end) {
             return;
         }
-        // KNOWN 48: a look at all bytes may end before all are there.
-        let peeks = flags.contains(&Flag::Peek) && flags.contains(&Flag::WaitAll);
-        if self.known() && peeks {
-            return;
-        }
         let mut waiting = self.world.waiting(end);
         // A writer that sleeps goes on while this one reads.
         let writing = self.is_writing(end.peer());
