@@ -152,23 +152,30 @@ fn place(signal: c_int) -> Option<usize> {
 
 /// What the kernel stores for a signal.
 #[repr(C)]
-struct KernelAction {
-    handler: usize,
-    flags: u64,
+pub(crate) struct KernelAction {
+    pub(crate) handler: usize,
+    pub(crate) flags: u64,
     restorer: usize,
     mask: u64,
 }
 
+impl KernelAction {
+    /// 0.1 us. `None` for a number that is no signal's.
+    pub(crate) fn of(signal: c_int) -> Option<KernelAction> {
+        let mut action = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+        let (number, place) = (libc::SYS_rt_sigaction, &raw mut action);
+        // SAFETY: a buffer of the kernel's layout.
+        unsafe { sys!(number, signal, 0, place, KERNEL_SET_BYTES) }.ok().map(|_| action)
+    }
+}
+
 /// SA_RESETHAND took the handler away for a signal that was put off.
 fn restore_disposition(signal: c_int) {
-    let mut action = KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 };
-    let number = libc::SYS_rt_sigaction;
-    // SAFETY: a buffer of the kernel's layout.
-    let known = unsafe { sys!(number, signal, 0, &raw mut action, KERNEL_SET_BYTES) }.is_ok();
-    if known && action.handler == libc::SIG_DFL {
-        action.handler = ours();
+    let reset = KernelAction::of(signal).filter(|action| action.handler == libc::SIG_DFL);
+    if let Some(action) = reset.map(|action| KernelAction { handler: ours(), ..action }) {
+        let (number, place) = (libc::SYS_rt_sigaction, &raw const action);
         // SAFETY: what the kernel has just told, with our handler.
-        let _ = unsafe { sys!(number, signal, &raw const action, 0, KERNEL_SET_BYTES) };
+        let _ = unsafe { sys!(number, signal, place, 0, KERNEL_SET_BYTES) };
     }
 }
 

@@ -789,13 +789,7 @@ fn epoll_mod_changes_events_and_data(a: &Actor) {
 }
 
 fn epoll_del_ends_it(a: &Actor) {
-    let s = a.stream();
-    a.client(|| {
-        io::send(s, b"x", 0);
-    });
-    a.server(|| {
-        let set = watched(s, EPOLLIN);
-        a.until_readable(s, 1);
+    watched_with_a_byte(a, |set, s| {
         a.note("before", epoll_wait(set, 4, 5000).said());
         a.note("DEL", epoll_del(set, s));
         a.note("after", epoll_wait(set, 4, 20).said());
@@ -806,13 +800,7 @@ fn epoll_del_ends_it(a: &Actor) {
 }
 
 fn epoll_add_after_del_asks_anew(a: &Actor) {
-    let s = a.stream();
-    a.client(|| {
-        io::send(s, b"x", 0);
-    });
-    a.server(|| {
-        let set = watched(s, EPOLLIN);
-        a.until_readable(s, 1);
+    watched_with_a_byte(a, |set, s| {
         let asks: &[(&str, i32)] = &[
             ("in", EPOLLIN),
             ("room", EPOLLOUT),
