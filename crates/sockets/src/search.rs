@@ -165,7 +165,11 @@ pub fn meet(index: u32, socket: &'static Socket, generation: u32, tuple: &peer::
     if socket.gave_way.load(Relaxed) && still_waiting(&mut WAITING.lock()) >= WAITING_MAX {
         match rendezvous::find(tuple) {
             Some(control) => hand_over(index, socket, generation, control, true),
-            None => socket.stage.store(stage::YOUNG, Relaxed),
+            None => {
+                // Not with each message from here on.
+                socket.deferrals.store(0, Relaxed);
+                socket.stage.store(stage::YOUNG, Relaxed);
+            }
         }
         return;
     }
