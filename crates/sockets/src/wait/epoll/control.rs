@@ -108,7 +108,7 @@ fn add(
             return outcome;
         }
     }
-    if set.inner.lock().is_parked(fd, index, socket.generation.load(Relaxed)) {
+    if !put_off && set.inner.lock().is_parked(fd, index, socket.generation.load(Relaxed)) {
         return Outcome::Failed(libc::EEXIST);
     }
     let changed = put_off
@@ -236,32 +236,29 @@ fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outco
             }
         }
     }
-    let stays = {
-        let mut inner = set.inner.lock();
-        let generation = pool::get(index).generation.load(Relaxed);
-        let known = inner.registrations.get(fd).filter(|registration| {
-            !registration.managed && !registration.deleted && registration.is_of(index, generation)
-        });
-        let stays = known.is_some();
-        if known.is_some_and(|registration| registration.parked) {
-            inner.registrations.set_deleted(fd);
-            return Outcome::Handled(0);
-        }
-        let level = known.is_some_and(|registration| registration.interest.is_level());
-        if level && put_off::put_off(set_index, fd) {
-            inner.registrations.set_deleted(fd);
-            return Outcome::Handled(0);
-        }
-        stays
+    let generation = pool::get(index).generation.load(Relaxed);
+    let is_the_kernels = |registration: &&Registration| {
+        !registration.managed && !registration.deleted && registration.is_of(index, generation)
     };
+    {
+        let mut inner = set.inner.lock();
+        let known = inner.registrations.get(fd).filter(is_the_kernels);
+        if known.is_some_and(|registration| {
+            registration.parked
+                || registration.interest.is_level() && put_off::put_off(set_index, fd)
+        }) {
+            inner.registrations.set_deleted(fd);
+            return Outcome::Handled(0);
+        }
+    }
     // SAFETY: the program's own arguments.
     let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_DEL, fd, event) };
     if result != 0 {
         return Outcome::Genuine(result as isize);
     }
-    if stays {
+    {
         let mut inner = set.inner.lock();
-        if inner.registrations.get(fd).is_some_and(|registration| !registration.managed) {
+        if inner.registrations.get(fd).filter(is_the_kernels).is_some() {
             inner.registrations.set_deleted(fd);
             return Outcome::Genuine(0);
         }

@@ -229,8 +229,10 @@ unsafe fn wait_managed(
             return Outcome::Genuine(-1);
         }
         let mut filled = first.told as usize;
+        // Where the kernel told nothing, nothing can be told twice.
+        let era = first.era.filter(|_| filled > 0);
         // SAFETY: the caller's buffer.
-        filled += unsafe { collect(set, events, filled, count, first.era) };
+        filled += unsafe { collect(set, events, filled, count, era) };
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // Never behind the rings' events: a stream that left its ring since would be told twice.
         // Before a sleep the kernel is asked by the sleep itself.
