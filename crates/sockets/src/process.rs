@@ -18,6 +18,7 @@ static SEGMENT: Lock<Option<Segment>> = Lock::new(None);
 static SEGMENT_AT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static SEGMENT_FD: AtomicI32 = AtomicI32::new(-1);
 static BAD_SETTING: AtomicBool = AtomicBool::new(false);
+static PAIRS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
 /// Whether calls are looked at at all. False before start-up has run, under `SHUNT=off`, and in
 /// a set-uid program.
@@ -55,7 +56,19 @@ pub fn start() {
             }
         }
     }
+    match setting(c"SHUNT_PAIR") {
+        None => {}
+        Some(b"at_once") => PAIRS_AT_ONCE.store(true, Relaxed),
+        Some(_) => BAD_SETTING.store(true, Relaxed),
+    }
     ENABLED.store(true, Relaxed);
+}
+
+/// Whether streams are looked for with their first message, and the call waits for what comes of
+/// it: for tests, whose streams would end before they reach a ring.
+#[inline]
+pub fn pairs_at_once() -> bool {
+    PAIRS_AT_ONCE.load(Relaxed)
 }
 
 /// Whether a setting could not be understood: nothing is accelerated then.

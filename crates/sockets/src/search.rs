@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_link::Link;
-use shunt_os::{handles, peer};
+use shunt_os::{clock, handles, peer};
 use shunt_pairing::rendezvous::{self, Meeting};
 use shunt_stats::{Carrier, Reason};
 
@@ -26,6 +26,9 @@ const BYTES_MIN: u64 = 16 * 1024;
 /// comes within a few messages.
 const LOOKS_EAGER: u32 = 16;
 const LOOK_EVERY: u32 = 64;
+/// When streams pair at once: how long a call waits for it, and how often it looks.
+const AT_ONCE_NS_MAX: u64 = 20_000_000;
+const AT_ONCE_LOOK_NS: i64 = 50_000;
 /// Rendezvous that wait at the same time; the oldest is given up for a new one.
 const WAITING_MAX: usize = 32;
 
@@ -62,6 +65,9 @@ pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
     }
     match socket.stage.load(Relaxed) {
         stage::YOUNG => {
+            if process::pairs_at_once() {
+                return search_at_once(index, socket);
+            }
             let least =
                 if socket.connector.load(Relaxed) { MESSAGES_MIN } else { MESSAGES_MIN_ACCEPTOR };
             // Once for each exchange.
@@ -81,6 +87,19 @@ fn settle(socket: &Socket, reason: Reason) {
     socket.stage.store(stage::SETTLED, Relaxed);
     if let Some(entry) = socket.entry() {
         entry.set_reason(reason);
+    }
+}
+
+/// Searches, and waits while the other end is asked: its process may be about to answer on TCP, or
+/// not to answer at all.
+#[cold]
+fn search_at_once(index: u32, socket: &'static Socket) {
+    // Whoever comes to a rendezvous is let in at once, not with the next message.
+    service::start();
+    search(index, socket);
+    let end = clock::now_ns() + AT_ONCE_NS_MAX;
+    while socket.stage.load(Acquire) == stage::MEETING && clock::now_ns() < end {
+        shunt_os::raw::nanosleep(AT_ONCE_LOOK_NS);
     }
 }
 
@@ -134,7 +153,8 @@ fn search(index: u32, socket: &'static Socket) {
                 return;
             }
             // The connector will offer; if it does not, look again later.
-            if socket.messages_in.load(Relaxed) < 2 * MESSAGES_MIN_ACCEPTOR {
+            let early = socket.messages_in.load(Relaxed) < 2 * MESSAGES_MIN_ACCEPTOR;
+            if early && !process::pairs_at_once() {
                 socket.stage.store(stage::YOUNG, Relaxed);
                 return;
             }
