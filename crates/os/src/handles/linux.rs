@@ -176,6 +176,32 @@ pub fn silence(fd: i32) {
     let _ = unsafe { sys!(libc::SYS_read, fd, &raw mut count, 8) };
 }
 
+/// Moves the first of `bytes` into `out` by way of a pipe of our own, as `splice` does with
+/// `flags`; returns how many.
+///
+/// # Errors
+/// Those of `splice`; nothing was moved then.
+pub fn move_through_pipe(bytes: &[u8], out: i32, flags: u32) -> Result<usize> {
+    let ends = {
+        let _numbers = Numbers::hold();
+        let mut low = [-1i32; 2];
+        let how = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: room for two descriptors.
+        unsafe { sys!(libc::SYS_pipe2, low.as_mut_ptr(), how)? };
+        low.map(place_high)
+    };
+    let moved = (|| {
+        let (from, into) = (ends[0]?, ends[1]?);
+        // SAFETY: a slice; a pipe that is read by nobody else.
+        unsafe {
+            let written = sys!(libc::SYS_write, into, bytes.as_ptr(), bytes.len())?;
+            sys!(libc::SYS_splice, from, 0, out, 0, written, flags)
+        }
+    })();
+    ends.into_iter().flatten().for_each(close);
+    moved
+}
+
 /// A new epoll set of ours.
 pub fn epoll() -> Result<i32> {
     let _numbers = Numbers::hold();

@@ -130,6 +130,78 @@ unsafe fn sleep_cancellable(
     }
 }
 
+/// Makes `call(its)`, in which the thread may be cancelled at glibc's cancellation points; if it is,
+/// the thread ends there, after `farewell(argument)`.
+///
+/// # Safety
+/// Both functions may be called so on this thread, and do not unwind by themselves; the frames
+/// between here and the cancellation point own nothing that must be dropped.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_cancellable(
+    call: unsafe extern "C" fn(*mut c_void),
+    its: *mut c_void,
+    farewell: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+) {
+    // As above. A thread that is cancelled arrives by way of __sigsetjmp, whose second return finds
+    // the registers that the callee preserves as they were.
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push rbx", "push r12", "push r14", "push r15",
+        ".cfi_offset rbx, -24",
+        ".cfi_offset r12, -32",
+        ".cfi_offset r14, -40",
+        ".cfi_offset r15, -48",
+        "sub rsp, 112",
+        "mov rbx, rdi", "mov r12, rsi", "mov r14, rdx", "mov r15, rcx",
+        "mov rdi, rsp", "xor esi, esi",
+        "call {set_jump}",
+        "test eax, eax",
+        "jnz 2f",
+        "mov rdi, rsp",
+        "call {register}",
+        "mov rdi, r12",
+        "call rbx",
+        "mov rdi, rsp",
+        "call {unregister}",
+        "lea rsp, [rbp - 32]",
+        "pop r15", "pop r14", "pop r12", "pop rbx", "pop rbp",
+        "ret",
+        "2:",
+        "mov rdi, r15",
+        "call r14",
+        "mov rdi, rsp",
+        "call {unwind}",
+        "ud2",
+        ".cfi_endproc",
+        set_jump = sym __sigsetjmp,
+        register = sym __pthread_register_cancel,
+        unregister = sym __pthread_unregister_cancel,
+        unwind = sym __pthread_unwind_next,
+    )
+}
+
+/// Elsewhere a thread that is cancelled in the call leaves what it held.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+pub unsafe fn call_cancellable(
+    call: unsafe extern "C" fn(*mut c_void),
+    its: *mut c_void,
+    _farewell: unsafe extern "C" fn(*mut c_void),
+    _argument: *mut c_void,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { call(its) }
+}
+
 /// Wakes everybody who sleeps on `word`.
 pub fn wake_all(word: &AtomicU32) {
     // SAFETY: the word is mapped.

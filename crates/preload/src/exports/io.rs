@@ -6,10 +6,10 @@ use libc::{
     iovec, mmsghdr, msghdr, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
 use shunt_os::real;
-use shunt_sockets::calls::io as calls;
+use shunt_sockets::calls::{io as calls, splice as calls_splice};
 use shunt_sockets::Outcome;
 
-use crate::boundary::{before, boundary};
+use crate::boundary::boundary;
 
 #[no_mangle]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
@@ -234,12 +234,18 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    before(|| {
-        calls::before_splice(input);
-        calls::before_splice(out);
-    });
-    unsafe { real::splice(input, input_offset, out, out_offset, len, flags) }
+    let genuine = || unsafe { real::splice(input, input_offset, out, out_offset, len, flags) };
+    // Neither a stream nor a pipe has offsets: with one, the kernel refuses or no stream takes part.
+    let offsets = !input_offset.is_null() || !out_offset.is_null();
+    if len == 0 || offsets || flags & !SPLICE_FLAGS != 0 {
+        return genuine();
+    }
+    boundary(|| calls_splice::splice(input, out, len, flags, genuine), genuine)
 }
+
+/// Those that the kernel knows; of others it says EINVAL.
+const SPLICE_FLAGS: c_uint =
+    libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
 /// What glibc's fortified functions do when the buffer is too small.
 fn check(len: size_t, room: size_t) {

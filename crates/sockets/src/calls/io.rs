@@ -12,7 +12,7 @@ use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
 use crate::table::{self, Entry};
 use crate::wait::blocking::Patience;
-use crate::{attach, inherit, process, send, Outcome};
+use crate::{attach, inherit, send, Outcome};
 
 /// What a call on `fd` finds.
 enum Found {
@@ -440,11 +440,13 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
     };
     // SAFETY: the program's own pointer.
     let start = if offset.is_null() { None } else { Some(unsafe { offset.read_unaligned() }) };
+    let mut patience = Patience::new(libc::SO_SNDTIMEO, None);
+    // SAFETY: the program's own arguments.
+    let mut genuine = || unsafe { real::sendfile64(out, input, offset, count) };
     if !shunt_os::handles::is_regular_file(input) || start.is_some_and(|start| start < 0) {
-        return native_file(socket, out, input, offset, count);
+        return send::on_tcp(index, socket, out, &mut patience, &mut genuine);
     }
     let mut total = 0usize;
-    let mut patience = Patience::new(libc::SO_SNDTIMEO, None);
     let failed = loop {
         let at = start.map(|start| start + total as i64);
         match send::send_from(index, socket, input, at, count - total) {
@@ -458,7 +460,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
             Some(Err(number)) => break Some(number),
             None if !on_ring(socket) => {
                 if total == 0 {
-                    return native_file(socket, out, input, offset, count);
+                    return send::on_tcp(index, socket, out, &mut patience, &mut genuine);
                 }
                 break None;
             }
@@ -488,55 +490,6 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
 
 fn on_ring(socket: &Socket) -> bool {
     socket.mode() == Mode::Attached && socket.send.lock().writer.on() != shunt_stream::WriterOn::Tcp
-}
-
-fn native_file(
-    socket: &'static Socket,
-    out: c_int,
-    input: c_int,
-    offset: *mut off64_t,
-    count: usize,
-) -> Outcome {
-    if socket.mode() == Mode::Attached {
-        let ready = {
-            let mut side = socket.send.lock();
-            let down = attach::go_down(socket, &mut side).is_ok();
-            let clear = matches!(attach::resend(socket, &mut side), Ok(true));
-            threads::add(&socket.native_send, 1);
-            down && clear
-        };
-        if !ready {
-            threads::take(&socket.native_send);
-            socket.fulls.fetch_add(1, Relaxed);
-            return Outcome::Failed(libc::EAGAIN);
-        }
-        // SAFETY: the program's own arguments.
-        let result = unsafe { real::sendfile64(out, input, offset, count) };
-        let errno = shunt_os::errno();
-        if result < count as isize {
-            socket.fulls.fetch_add(1, Relaxed);
-        }
-        threads::take(&socket.native_send);
-        shunt_os::set_errno(errno);
-        return Outcome::Genuine(result);
-    }
-    Outcome::PassThrough
-}
-
-/// splice, tee and vmsplice move pages that a ring does not have: the stream goes back to TCP.
-pub fn before_splice(fd: c_int) {
-    if let Entry::Socket(index) = table::get(fd) {
-        let socket = pool::get(index);
-        let errno = shunt_os::errno();
-        match socket.mode() {
-            Mode::Inherited => inherit::touch(index),
-            _ => {
-                attach::leave(index, Reason::Splice);
-                process::count(Reason::Splice);
-            }
-        }
-        shunt_os::set_errno(errno);
-    }
 }
 
 /// One buffer as an iovec.

@@ -5,4 +5,5 @@ pub mod descriptor;
 pub mod io;
 pub mod process;
 pub mod socket;
+pub mod splice;
 pub mod wait;

@@ -6,7 +6,7 @@ use shunt_os::sys;
 use shunt_stream::WriterOn;
 
 use super::{count_sent, wait, Request};
-use crate::attach::{break_stream, observe_writer, try_go_up};
+use crate::attach::{break_stream, observe_writer, resend, try_go_up};
 use crate::pool::{Mode, Socket};
 use crate::wait::blocking::{self, Watch};
 
@@ -81,7 +81,7 @@ pub fn send_from(
     Some(Ok(total))
 }
 
-/// Waits for room in the ring; for sendfile.
+/// Waits for room in the ring, or in TCP for what the ring had; for sendfile and splice.
 pub fn wait_for_room(
     index: u32,
     socket: &'static Socket,
@@ -92,11 +92,15 @@ pub fn wait_for_room(
     let watch = Watch::new(socket, true);
     {
         let mut side = socket.send.lock();
-        if !matches!(observe_writer(socket, &mut side), Ok(WriterOn::Ring)) {
-            return None;
-        }
-        let free = side.producer.as_mut().map(|producer| producer.ring().free());
-        if matches!(free, Some(Ok(free)) if free > 0) {
+        let is_full = match observe_writer(socket, &mut side) {
+            Ok(WriterOn::Ring) => {
+                let free = side.producer.as_mut().map(|producer| producer.ring().free());
+                !matches!(free, Some(Ok(free)) if free > 0)
+            }
+            Ok(WriterOn::Resend { .. }) => matches!(resend(socket, &mut side), Ok(false)),
+            _ => false,
+        };
+        if !is_full {
             return None;
         }
     }

@@ -24,7 +24,7 @@ mod native;
 
 pub use file::{send_from, wait_for_room};
 pub use full::{has_room, is_full, still_full, FULL_NS_MAX};
-pub use native::{in_pieces, is_large, native};
+pub use native::{in_pieces, is_large, native, on_tcp};
 
 /// What to send, and how.
 #[derive(Clone, Copy)]

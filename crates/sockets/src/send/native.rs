@@ -6,12 +6,13 @@ use libc::iovec;
 use shunt_carriers::parts::up_to;
 use shunt_os::{handles, set_errno, threads};
 
-use super::{send, wanted, Request};
+use super::{send, wait_for_room, wanted, Request};
+use crate::attach::{go_down, observe_writer, resend, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{stage, Mode, Socket};
 use crate::receive::parts;
 use crate::search::{self, Way};
-use crate::wait::blocking::may_not_wait;
+use crate::wait::blocking::{may_not_wait, Patience};
 
 /// While a stream is on TCP, a send of more than this that may wait goes there piece by piece: the
 /// ring may be there before all is sent.
@@ -84,6 +85,63 @@ fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) 
     // SAFETY: the program's own buffers.
     let result = unsafe { shunt_os::real::sendmsg(request.fd, &message, request.flags | quiet) };
     (asked, result)
+}
+
+/// Makes a call that only the kernel can serve, behind what a ring has to send again. A stream that
+/// may wait waits for room for that first.
+pub fn on_tcp(
+    index: u32,
+    socket: &'static Socket,
+    fd: i32,
+    patience: &mut Patience,
+    genuine: &mut dyn FnMut() -> isize,
+) -> Outcome {
+    loop {
+        match clear_for_tcp(socket) {
+            Clear::Now => {
+                let result = genuine();
+                let errno = shunt_os::errno();
+                threads::take(&socket.native_send);
+                set_errno(errno);
+                return Outcome::Genuine(result);
+            }
+            Clear::Gone => return Outcome::PassThrough,
+            Clear::NotYet => {}
+        }
+        if socket.nonblocking.load(Relaxed) {
+            socket.fulls.fetch_add(1, Relaxed);
+            return Outcome::Failed(libc::EAGAIN);
+        }
+        if let Some(number) = wait_for_room(index, socket, fd, patience, false) {
+            return Outcome::Failed(number);
+        }
+    }
+}
+
+/// Whether TCP's next byte is the stream's.
+enum Clear {
+    /// `native_send` is counted.
+    Now,
+    NotYet,
+    Gone,
+}
+
+fn clear_for_tcp(socket: &Socket) -> Clear {
+    let mut side = socket.send.lock();
+    if socket.mode() != Mode::Attached {
+        return Clear::Gone;
+    }
+    let down = observe_writer(socket, &mut side)
+        .and_then(|_| go_down(socket, &mut side))
+        .and_then(|_| resend(socket, &mut side));
+    match down {
+        Ok(true) => {
+            threads::add(&socket.native_send, 1);
+            Clear::Now
+        }
+        Ok(false) => Clear::NotYet,
+        Err(Broken) => Clear::Gone,
+    }
 }
 
 /// Whether `left` bytes are so many that they are not given to the kernel in one call.

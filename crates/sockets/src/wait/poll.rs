@@ -5,6 +5,7 @@
 //! everything else, and a bell box, an epoll set of ours that holds the bells of the links, stands
 //! in for the rings while the thread sleeps.
 
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use libc::{nfds_t, pollfd, sigset_t};
@@ -224,37 +225,136 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
                 Spun::InVain => {}
             }
         }
-        let links = links_of(list);
-        let bell_box = box_.get_or_insert_with(take_box);
-        bell_box.join(&links);
-        SLEEPERS.fetch_add(1, SeqCst);
-        links.iter().for_each(|link| link.own_ready().announce_sleep());
-        let mut failed = false;
-        if look(list, true) == 0 {
-            let mut left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
-            if bell_box.fd < 0 {
-                // No descriptor was to be had for a bell: look often instead.
-                left = Some(left.map_or(1_000_000, |left| left.min(1_000_000)));
-            }
-            // SAFETY: the program's list.
-            let slept = unsafe { kernel(list, Some(bell_box.fd), left, mask) };
-            let errno = shunt_os::errno();
+        let left = || timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+        let slept = sleep(list, box_.get_or_insert_with(take_box), left, mask);
+        if slept != Slept::Not {
             POLICY.observe(clock::now_ns() - began, true);
-            bell_box.empty();
-            set_errno(errno);
-            failed = slept.is_err();
         }
-        links.iter().for_each(|link| link.own_ready().retract_sleep());
-        SLEEPERS.fetch_sub(1, SeqCst);
-        forward_marks(&links);
-        if failed {
+        if slept == Slept::Failed {
             break Outcome::Genuine(-1);
         }
     };
-    if let Some(bell_box) = box_.filter(|bell_box| bell_box.fd >= 0) {
-        BOXES.lock().push(bell_box);
+    if let Some(bell_box) = box_ {
+        give_back(bell_box);
     }
     outcome
+}
+
+#[derive(PartialEq, Eq)]
+enum Slept {
+    /// There was something to see before.
+    Not,
+    /// Until something stirred, or the time was over.
+    Well,
+    /// The kernel's error, in `errno`.
+    Failed,
+}
+
+/// Sleeps until something stirs, unless it has already.
+fn sleep(
+    list: &mut [pollfd],
+    bell_box: &mut BellBox,
+    left: impl Fn() -> Option<u64>,
+    mask: *const sigset_t,
+) -> Slept {
+    let links = links_of(list);
+    bell_box.join(&links);
+    let held = hold(list);
+    SLEEPERS.fetch_add(1, SeqCst);
+    links.iter().for_each(|link| link.own_ready().announce_sleep());
+    let mut sleeper = Sleeper { links, held, bell_box, list, left: None, mask, slept: Slept::Not };
+    if look(sleeper.list, true) == 0 {
+        sleeper.left = left();
+        if sleeper.bell_box.fd < 0 {
+            // No descriptor was to be had for a bell: look often instead.
+            sleeper.left = Some(sleeper.left.map_or(1_000_000, |left| left.min(1_000_000)));
+        }
+        let itself = (&raw mut sleeper).cast();
+        // SAFETY: both take a sleeper, which outlives the call.
+        unsafe { park::call_cancellable(Sleeper::sleep, itself, Sleeper::cancelled, itself) };
+        let errno = shunt_os::errno();
+        sleeper.bell_box.empty();
+        set_errno(errno);
+    }
+    sleeper.wake();
+    sleeper.slept
+}
+
+/// What a thread that sleeps has announced.
+struct Sleeper<'a> {
+    links: Vec<&'static Link>,
+    /// Streams by place and generation: a close of the last descriptor does not end one meanwhile,
+    /// as in the kernel, whose poll holds the open file.
+    held: Vec<(u32, u32)>,
+    bell_box: &'a mut BellBox,
+    list: &'a mut [pollfd],
+    left: Option<u64>,
+    mask: *const sigset_t,
+    slept: Slept,
+}
+
+impl Sleeper<'_> {
+    /// # Safety
+    /// `itself` is a sleeper with the program's list.
+    unsafe extern "C" fn sleep(itself: *mut c_void) {
+        // SAFETY: the caller's word.
+        let sleeper = unsafe { &mut *itself.cast::<Sleeper>() };
+        let bell = Some(sleeper.bell_box.fd);
+        // SAFETY: the program's list.
+        let slept = unsafe { kernel(sleeper.list, bell, sleeper.left, sleeper.mask) };
+        sleeper.slept = if slept.is_ok() { Slept::Well } else { Slept::Failed };
+    }
+
+    /// The thread was cancelled in its sleep.
+    ///
+    /// # Safety
+    /// `itself` is a sleeper, and nobody uses it afterwards.
+    unsafe extern "C" fn cancelled(itself: *mut c_void) {
+        // SAFETY: the caller's word.
+        let sleeper = unsafe { &mut *itself.cast::<Sleeper>() };
+        sleeper.wake();
+        give_back(core::mem::replace(sleeper.bell_box, BellBox { fd: -1, links: Vec::new() }));
+        sleeper.links = Vec::new();
+    }
+
+    fn wake(&mut self) {
+        self.links.iter().for_each(|link| link.own_ready().retract_sleep());
+        SLEEPERS.fetch_sub(1, SeqCst);
+        forward_marks(&self.links);
+        let_go(core::mem::take(&mut self.held));
+    }
+}
+
+fn hold(list: &[pollfd]) -> Vec<(u32, u32)> {
+    let mut held: Vec<(u32, u32)> = Vec::new();
+    for (index, socket) in list.iter().filter_map(|entry| attached(entry.fd)) {
+        let generation = socket.generation.load(Relaxed);
+        if held.contains(&(index, generation)) {
+            continue;
+        }
+        let mut recv = socket.recv.lock();
+        if socket.generation.load(Relaxed) == generation && socket.mode() == Mode::Attached {
+            recv.waiting.begin();
+            held.push((index, generation));
+        }
+    }
+    held
+}
+
+fn let_go(held: Vec<(u32, u32)>) {
+    for (index, generation) in held {
+        let socket = pool::get(index);
+        {
+            let mut recv = socket.recv.lock();
+            if socket.generation.load(Relaxed) != generation {
+                continue;
+            }
+            recv.waiting.end();
+        }
+        if socket.closing.load(Relaxed) {
+            crate::calls::descriptor::finish_closing(index);
+        }
+    }
 }
 
 /// Marks that a sleeper of this kind leaves behind belong to epoll sets, if to anybody.
@@ -361,6 +461,12 @@ fn take_box() -> BellBox {
         return bell_box;
     }
     BellBox { fd: handles::epoll().unwrap_or(-1), links: Vec::new() }
+}
+
+fn give_back(bell_box: BellBox) {
+    if bell_box.fd >= 0 {
+        BOXES.lock().push(bell_box);
+    }
 }
 
 impl BellBox {

@@ -215,6 +215,7 @@ pub fn system(command: &str) -> Got {
 extern "C-unwind" {
     fn recv(fd: Fd, into: *mut libc::c_void, len: usize, flags: i32) -> isize;
     fn send(fd: Fd, from: *const libc::c_void, len: usize, flags: i32) -> isize;
+    fn poll(entries: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: i32) -> i32;
 }
 
 type Body = extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void;
@@ -253,6 +254,16 @@ pub extern "C-unwind" fn writer(fd: *mut libc::c_void) -> *mut libc::c_void {
     loop {
         // SAFETY: readable bytes, and nothing to drop.
         unsafe { send(fd as usize as Fd, ZEROS.as_ptr().cast(), ZEROS.len(), libc::MSG_NOSIGNAL) };
+    }
+}
+
+/// Waits for bytes, for ever.
+pub extern "C-unwind" fn poller(fd: *mut libc::c_void) -> *mut libc::c_void {
+    begin();
+    let mut entry = libc::pollfd { fd: fd as usize as Fd, events: libc::POLLIN, revents: 0 };
+    loop {
+        // SAFETY: one entry, and nothing to drop.
+        unsafe { poll(&raw mut entry, 1, -1) };
     }
 }
 

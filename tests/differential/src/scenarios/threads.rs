@@ -25,7 +25,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_thread_that_ends_leaves_the_streams,
     a_thread_that_waits_in_a_read_can_be_cancelled,
     a_thread_that_waits_in_a_write_can_be_cancelled,
+    a_thread_that_waits_in_a_poll_can_be_cancelled,
     a_thread_that_never_waits_for_long_can_be_cancelled,
+    a_close_waits_for_a_thread_that_polls,
     streams_handed_from_thread_to_thread_stay_in_order,
     many_short_connections_are_all_served,
     connections_opened_at_once_are_all_served,
@@ -452,6 +454,43 @@ fn a_thread_that_waits_in_a_write_can_be_cancelled(a: &Actor) {
         while io::recv(s, &mut room, 0).count().is_some_and(|count| count > 0) {}
         a.note("the end", receive_text(s, 1));
     });
+}
+
+fn a_thread_that_waits_in_a_poll_can_be_cancelled(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        a.note("the thread", cancel(a, Cancellable::start(s, process::poller)));
+        a.note("close", socket::close(s));
+    });
+    a.client(|| a.note("the end", receive_text(s, 1)));
+}
+
+fn poll_text(set: &[(Fd, i16)], timeout_ms: i32) -> String {
+    let (got, masks) = wait::poll(set, timeout_ms);
+    format!("{got} {masks:?}")
+}
+
+fn a_close_waits_for_a_thread_that_polls(a: &Actor) {
+    let s = a.stream();
+    let ends = libc::POLLIN | libc::POLLRDHUP;
+    a.at_once(
+        || {
+            a.meet();
+            a.note("no end yet", poll_text(&[(s, ends)], 50));
+            a.note("send", io::send(s, b"x", 0));
+            a.note("then", receive_text(s, 1));
+        },
+        || {
+            interrupt(
+                a,
+                || a.note("poll", poll_text(&[(s, libc::POLLIN), (s, libc::POLLPRI)], -1)),
+                || {
+                    a.note("close", socket::close(s));
+                    a.meet();
+                },
+            );
+        },
+    );
 }
 
 fn a_thread_that_never_waits_for_long_can_be_cancelled(a: &Actor) {

@@ -1,0 +1,76 @@
+//! splice(2), which moves pages that a ring does not have: the stream goes back to TCP first.
+//! Mostly that is all; what TCP cannot be given again is moved by a pipe of our own.
+
+use core::ffi::{c_int, c_uint};
+
+use shunt_os::{handles, real};
+use shunt_stats::Reason;
+
+use super::io::{receive, single};
+use crate::pool::{self, Mode};
+use crate::table::{self, Entry};
+use crate::wait::blocking::Patience;
+use crate::{attach, inherit, process, send, Outcome};
+
+/// Bytes that one call takes off a stream that cannot leave its ring whole.
+const PIECE: usize = 16 * 1024;
+
+/// `splice` without offsets, which a stream has none of.
+pub fn splice(
+    input: c_int,
+    out: c_int,
+    len: usize,
+    flags: c_uint,
+    genuine: impl FnMut() -> isize,
+) -> Outcome {
+    let from = leave(input);
+    let to = leave(out);
+    match (from, to) {
+        (Some(_), _) => from_ring(input, out, len, flags),
+        (None, Some(index)) => behind_ring(index, out, genuine),
+        (None, None) => Outcome::PassThrough,
+    }
+}
+
+/// Takes a stream back to TCP; its place if something of it is on a ring still.
+fn leave(fd: c_int) -> Option<u32> {
+    let Entry::Socket(index) = table::get(fd) else { return None };
+    let socket = pool::get(index);
+    match socket.mode() {
+        Mode::Inherited => inherit::touch(index),
+        _ => {
+            attach::leave(index, Reason::Splice);
+            process::count(Reason::Splice);
+        }
+    }
+    (socket.mode() == Mode::Attached).then_some(index)
+}
+
+/// Off a stream that has bytes in its ring, since its writer is gone and TCP takes nothing more, or
+/// whose TCP bytes are behind such: looks at them, moves them, and then discards what was moved.
+fn from_ring(stream: c_int, out: c_int, len: usize, flags: c_uint) -> Outcome {
+    let mut room = [0u8; PIECE];
+    let length = len.min(PIECE);
+    let buffer = room.as_mut_ptr().cast();
+    // SAFETY: `length` writable bytes.
+    let peek = || unsafe { real::recv(stream, buffer, length, libc::MSG_PEEK) };
+    let seen = match receive(stream, &single(buffer, length), libc::MSG_PEEK, peek) {
+        Outcome::Handled(seen) | Outcome::Genuine(seen) if seen > 0 => seen as usize,
+        other => return other,
+    };
+    let moved = match handles::move_through_pipe(&room[..seen], out, flags) {
+        Ok(moved) => moved,
+        Err(error) => return Outcome::Failed(error.0),
+    };
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: `moved` writable bytes, at most `length`.
+    let discard = || unsafe { real::recv(stream, buffer, moved, flags) };
+    receive(stream, &single(buffer, moved), flags, discard);
+    Outcome::Handled(moved as isize)
+}
+
+/// To a stream that has bytes to send again: behind them.
+fn behind_ring(index: u32, stream: c_int, mut genuine: impl FnMut() -> isize) -> Outcome {
+    let mut patience = Patience::new(libc::SO_SNDTIMEO, None);
+    send::on_tcp(index, pool::get(index), stream, &mut patience, &mut genuine)
+}
