@@ -3,9 +3,12 @@
 
 mod compatibility;
 mod dependencies;
+mod exports;
+mod functions;
 mod modules;
 mod sources;
 mod sync;
+mod tables;
 
 use sources::Sources;
 use std::path::Path;
@@ -28,6 +31,7 @@ const RULES: &[Rule] = &[
     ("every module says what it is for", modules::comments),
     ("dependencies point down only", dependencies::check),
     ("every test named in docs/compatibility.md exists", compatibility::check),
+    ("every function that is exported has its row there", functions::exported),
 ];
 
 /// Checks every rule and says what was found; true when nothing was.

@@ -19,6 +19,7 @@ impl Source {
     }
 }
 
+#[derive(Default)]
 pub struct Sources {
     pub rust: Vec<Source>,
     pub manifests: Vec<Source>,
@@ -27,12 +28,11 @@ pub struct Sources {
 
 impl Sources {
     pub fn read(root: &Path) -> Sources {
-        let mut sources = Sources { rust: Vec::new(), manifests: Vec::new(), compatibility: None };
+        let mut sources = Sources::default();
         for folder in ["crates", "tests", "xtask"] {
             sources.walk(root, &root.join(folder));
         }
-        let table = root.join("docs/compatibility.md");
-        sources.compatibility = read(root, &table);
+        sources.compatibility = read(root, &root.join("docs/compatibility.md"));
         sources
     }
 
