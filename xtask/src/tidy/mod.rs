@@ -32,6 +32,7 @@ const RULES: &[Rule] = &[
     ("dependencies point down only", dependencies::check),
     ("every test named in docs/compatibility.md exists", compatibility::check),
     ("every function that is exported has its row there", functions::exported),
+    ("every function of glibc that may hold a descriptor has its row there", functions::of_glibc),
 ];
 
 /// Checks every rule and says what was found; true when nothing was.

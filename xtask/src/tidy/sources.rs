@@ -1,4 +1,4 @@
-//! All Rust sources and manifests of the workspace, read once.
+//! All Rust sources and manifests of the workspace, and what they are compared with, read once.
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,8 @@ pub struct Sources {
     pub rust: Vec<Source>,
     pub manifests: Vec<Source>,
     pub compatibility: Option<Source>,
+    /// The functions of glibc that may hold a descriptor, one a line.
+    pub glibc: Option<Source>,
 }
 
 impl Sources {
@@ -33,6 +35,7 @@ impl Sources {
             sources.walk(root, &root.join(folder));
         }
         sources.compatibility = read(root, &root.join("docs/compatibility.md"));
+        sources.glibc = read(root, &root.join("xtask/glibc-descriptors.txt"));
         sources
     }
 
