@@ -3,9 +3,12 @@
 
 mod compatibility;
 mod dependencies;
+mod exports;
+mod functions;
 mod modules;
 mod sources;
 mod sync;
+mod tables;
 
 use sources::Sources;
 use std::path::Path;
@@ -28,6 +31,8 @@ const RULES: &[Rule] = &[
     ("every module says what it is for", modules::comments),
     ("dependencies point down only", dependencies::check),
     ("every test named in docs/compatibility.md exists", compatibility::check),
+    ("every function that is exported has its row there", functions::exported),
+    ("every function of glibc that may hold a descriptor has its row there", functions::of_glibc),
 ];
 
 /// Checks every rule and says what was found; true when nothing was.

@@ -1,4 +1,4 @@
-//! All Rust sources and manifests of the workspace, read once.
+//! All Rust sources and manifests of the workspace, and what they are compared with, read once.
 
 use std::path::{Path, PathBuf};
 
@@ -19,20 +19,23 @@ impl Source {
     }
 }
 
+#[derive(Default)]
 pub struct Sources {
     pub rust: Vec<Source>,
     pub manifests: Vec<Source>,
     pub compatibility: Option<Source>,
+    /// The functions of glibc that may hold a descriptor, one a line.
+    pub glibc: Option<Source>,
 }
 
 impl Sources {
     pub fn read(root: &Path) -> Sources {
-        let mut sources = Sources { rust: Vec::new(), manifests: Vec::new(), compatibility: None };
+        let mut sources = Sources::default();
         for folder in ["crates", "tests", "xtask"] {
             sources.walk(root, &root.join(folder));
         }
-        let table = root.join("docs/compatibility.md");
-        sources.compatibility = read(root, &table);
+        sources.compatibility = read(root, &root.join("docs/compatibility.md"));
+        sources.glibc = read(root, &root.join("xtask/glibc-descriptors.txt"));
         sources
     }
 

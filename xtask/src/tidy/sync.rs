@@ -86,10 +86,8 @@ mod tests {
         let source = |text: &str| Source { path: "crates/a/src/lib.rs".into(), text: text.into() };
         let one = "fn get() {}\n// SYNC x -> get: seen.\n";
         let both = format!("{one}fn set() {{}}\n// SYNC x -> set: stored.\n");
-        let findings = |text: &str| {
-            let rust = vec![source(text)];
-            check(&Sources { rust, manifests: Vec::new(), compatibility: None }).len()
-        };
+        let findings =
+            |text: &str| check(&Sources { rust: vec![source(text)], ..Sources::default() }).len();
         assert_eq!((findings(one), findings(&both)), (1, 0));
     }
 }
