@@ -3,9 +3,10 @@
 //!
 //! | module | exports |
 //! |---|---|
-//! | `exports::socket` | socket, accept, connect, shutdown, setsockopt |
+//! | `exports::socket` | socket, accept, connect, shutdown, getsockopt, setsockopt |
 //! | `exports::io` | read, write, recv, send and their relatives, sendfile, splice |
-//! | `exports::descriptor` | close, dup, fcntl, ioctl, fdopen, fclose |
+//! | `exports::descriptor` | close, dup, fcntl, ioctl, fdopen, freopen, fclose |
+//! | `exports::aio` | aio_read, aio_write, lio_listio |
 //! | `exports::readiness` | poll, select, epoll |
 //! | `exports::process` | fork, exec, spawn, syscall |
 

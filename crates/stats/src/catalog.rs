@@ -81,6 +81,8 @@ catalog! {
         Seccomp = "seccomp", "the process put itself under a seccomp filter";
         Namespaces = "namespaces", "the process changed its namespaces";
         IoUring = "io_uring", "the process uses io_uring, which passes by the C library";
+        Aio = "aio", "asynchronous I/O was asked for, which the C library or the kernel does by itself";
+        StandardStream = "standard_stream", "it is standard input, output or error, which the C library reads and writes by itself";
     }
 }
 

@@ -23,6 +23,7 @@ macro_rules! genuine {
     ($($(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty;)*) => { $(
         $(#[$doc])*
         #[inline]
+        #[allow(non_snake_case)]
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
             static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
             let mut address = FOUND.load(Relaxed);
@@ -91,6 +92,20 @@ genuine! {
     epoll_pwait(set: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fork() -> libc::pid_t;
+    _Fork() -> libc::pid_t;
+    login_tty(fd: c_int) -> c_int;
+    wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int;
+    aio_read(block: *mut c_void) -> c_int;
+    aio_read64(block: *mut c_void) -> c_int;
+    aio_write(block: *mut c_void) -> c_int;
+    aio_write64(block: *mut c_void) -> c_int;
+    lio_listio(mode: c_int, list: *const *mut c_void, count: c_int, notice: *mut c_void) -> c_int;
+    lio_listio64(mode: c_int, list: *const *mut c_void, count: c_int, notice: *mut c_void) -> c_int;
+    freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
+    freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
+    backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) -> ();
+    preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
+    pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;

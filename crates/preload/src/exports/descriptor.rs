@@ -102,6 +102,62 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
 }
 
+#[no_mangle]
+pub unsafe extern "C" fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    unsafe { fdopen(fd, mode) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn freopen(
+    path: *const c_char,
+    mode: *const c_char,
+    file: *mut FILE,
+) -> *mut FILE {
+    unsafe { before_reopening(path, file) };
+    unsafe { real::freopen(path, mode, file) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn freopen64(
+    path: *const c_char,
+    mode: *const c_char,
+    file: *mut FILE,
+) -> *mut FILE {
+    unsafe { before_reopening(path, file) };
+    unsafe { real::freopen64(path, mode, file) }
+}
+
+/// The file's number is closed, and given to what is at `path`. Without a path it stays open.
+unsafe fn before_reopening(path: *const c_char, file: *mut FILE) {
+    if !path.is_null() && !file.is_null() {
+        before(|| {
+            unsafe { libc::fflush(file) };
+            calls::replaced(unsafe { libc::fileno(file) });
+        });
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn backtrace_symbols_fd(
+    addresses: *const *mut c_void,
+    count: c_int,
+    fd: c_int,
+) {
+    before(|| {
+        calls::fdopen(fd);
+    });
+    unsafe { real::backtrace_symbols_fd(addresses, count, fd) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn pidfd_getfd(pidfd: c_int, fd: c_int, flags: c_uint) -> c_int {
+    let copy = with_numbers(|| unsafe {
+        let number = libc::SYS_pidfd_getfd;
+        real::syscall(number, pidfd as usize, fd as usize, flags as usize, 0, 0, 0)
+    }) as c_int;
+    noted(copy, calls::copied)
+}
+
 /// A FILE whose reads and writes are ours (fopencookie(3)), with the descriptor's number in it.
 unsafe fn file_through_us(fd: c_int, mode: *const c_char) -> *mut FILE {
     #[repr(C)]
@@ -141,7 +197,7 @@ pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
     before(|| {
         if !file.is_null() {
             unsafe { libc::fflush(file) };
-            calls::fclose(unsafe { libc::fileno(file) });
+            calls::replaced(unsafe { libc::fileno(file) });
         }
     });
     unsafe { real::fclose(file) }

@@ -192,6 +192,66 @@ pub unsafe extern "C" fn sendmmsg(
     ) as c_int
 }
 
+/// With offset -1 as `readv` (preadv2(2)); with another, a stream has no such place.
+#[no_mangle]
+pub unsafe extern "C" fn preadv2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off64_t,
+    flags: c_int,
+) -> ssize_t {
+    let genuine = || unsafe { real::preadv2(fd, vector, count, offset, flags) };
+    if offset != -1 {
+        return genuine();
+    }
+    boundary(
+        || calls::read_now(fd, unsafe { calls::vector(vector, count as usize) }, flags, genuine),
+        genuine,
+    )
+}
+
+/// With offset -1 as `writev`.
+#[no_mangle]
+pub unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off64_t,
+    flags: c_int,
+) -> ssize_t {
+    let genuine = || unsafe { real::pwritev2(fd, vector, count, offset, flags) };
+    if offset != -1 {
+        return genuine();
+    }
+    boundary(
+        || calls::write_now(fd, unsafe { calls::vector(vector, count as usize) }, flags, genuine),
+        genuine,
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn preadv64v2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off64_t,
+    flags: c_int,
+) -> ssize_t {
+    unsafe { preadv2(fd, vector, count, offset, flags) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn pwritev64v2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off64_t,
+    flags: c_int,
+) -> ssize_t {
+    unsafe { pwritev2(fd, vector, count, offset, flags) }
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn sendfile(
     out: c_int,

@@ -1,5 +1,6 @@
 //! The exported functions by family.
 
+mod aio;
 mod descriptor;
 mod exec_list;
 mod formatted;

@@ -7,6 +7,9 @@ use shunt_os::real;
 use super::{descriptor, io, process, quiet, readiness, socket};
 
 /// glibc's function takes up to six arguments after the number, whatever the call needs.
+/// Of a clone whose child is a thread, or one of vfork.
+const SHARES_MEMORY: usize = (libc::CLONE_VM | libc::CLONE_THREAD) as usize;
+
 #[no_mangle]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -21,6 +24,7 @@ pub unsafe extern "C" fn syscall(
     if !shunt_sockets::process::enabled() {
         return unsafe { real::syscall(number, a, b, c, d, e, f) };
     }
+    let genuine = || unsafe { real::syscall(number, a, b, c, d, e, f) as libc::pid_t };
     unsafe {
         match number {
             libc::SYS_read => io::read(fd, b as _, c) as c_long,
@@ -82,9 +86,30 @@ pub unsafe extern "C" fn syscall(
                 }
                 result
             }
+            libc::SYS_getsockopt => {
+                socket::getsockopt(fd, b as c_int, c as c_int, d as _, e as _).into()
+            }
+            libc::SYS_preadv2 | libc::SYS_pwritev2 if d as i64 == -1 => {
+                let call = if number == libc::SYS_preadv2 { io::preadv2 } else { io::pwritev2 };
+                call(fd, b as _, c as c_int, -1, f as c_int) as c_long
+            }
+            libc::SYS_pselect6 => {
+                // The last argument is a mask and its length (select(2)).
+                let mask = (f as *const *const libc::sigset_t).as_ref().copied();
+                let mask = mask.unwrap_or(core::ptr::null());
+                readiness::pselect(fd, b as _, c as _, d as _, e as _, mask).into()
+            }
+            libc::SYS_io_submit => {
+                super::aio::before_submit(c as _, b as isize);
+                real::syscall(number, a, b, c, d, e, f)
+            }
+            libc::SYS_pidfd_getfd => descriptor::pidfd_getfd(fd, b as c_int, c as c_uint).into(),
+            libc::SYS_fork => process::fork_by(genuine).into(),
+            libc::SYS_clone if a & SHARES_MEMORY == 0 => process::fork_by(genuine).into(),
+            libc::SYS_clone3 if a != 0 && *(a as *const usize) & SHARES_MEMORY == 0 => {
+                process::fork_by(genuine).into()
+            }
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
-            // fork by number has glibc's own state wrong in the child; whoever does it must exec
-            // or exit soon, and the child's calls notice that it is another process.
             _ => real::syscall(number, a, b, c, d, e, f),
         }
     }

@@ -7,21 +7,77 @@ use libc::{pid_t, FILE};
 use shunt_os::real;
 use shunt_sockets::calls::process as calls;
 
-use crate::boundary::before;
+use crate::boundary::{before, with_numbers};
 
 type Strings = *const *const c_char;
 
 #[no_mangle]
 pub unsafe extern "C" fn fork() -> pid_t {
-    if !shunt_sockets::process::enabled() {
-        return unsafe { real::fork() };
-    }
-    calls::fork(|| unsafe { real::fork() })
+    fork_by(|| unsafe { real::fork() })
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn __fork() -> pid_t {
     unsafe { fork() }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn _Fork() -> pid_t {
+    fork_by(|| unsafe { real::_Fork() })
+}
+
+/// A fork by whatever call.
+pub fn fork_by(genuine: impl FnOnce() -> pid_t) -> pid_t {
+    if !shunt_sockets::process::enabled() {
+        return genuine();
+    }
+    calls::fork(genuine)
+}
+
+/// glibc's own steps (forkpty(3)), with our fork in them.
+#[no_mangle]
+pub unsafe extern "C" fn forkpty(
+    into: *mut c_int,
+    name: *mut c_char,
+    modes: *const libc::termios,
+    size: *const libc::winsize,
+) -> pid_t {
+    let (mut near, mut far) = (-1, -1);
+    let (first, second) = (&raw mut near, &raw mut far);
+    if with_numbers(|| unsafe { libc::openpty(first, second, name, modes, size) }) == -1 {
+        return -1;
+    }
+    let child = unsafe { fork() };
+    if child == 0 {
+        unsafe { super::descriptor::close(near) };
+        if unsafe { login_tty(far) } != 0 {
+            unsafe { libc::_exit(1) };
+        }
+        return 0;
+    }
+    let errno = shunt_os::errno();
+    unsafe { super::descriptor::close(far) };
+    if child > 0 {
+        unsafe { *into = near };
+    } else {
+        unsafe { super::descriptor::close(near) };
+    }
+    shunt_os::set_errno(errno);
+    child
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
+    // It has the numbers 0, 1 and 2 afterwards, and its own is closed.
+    before(|| (0..3).chain([fd]).for_each(shunt_sockets::calls::descriptor::replaced));
+    unsafe { real::login_tty(fd) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int {
+    // Commands in the words are run by a shell.
+    before(calls::before_exec);
+    unsafe { real::wordexp(words, into, flags) }
 }
 
 #[no_mangle]

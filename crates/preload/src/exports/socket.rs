@@ -51,6 +51,18 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    before(|| calls::option_asked(fd, level, name));
+    unsafe { real::getsockopt(fd, level, name, value, len) }
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn setsockopt(
     fd: c_int,
     level: c_int,

@@ -48,7 +48,16 @@ pub fn opened(fd: i32, nonblocking: bool, connector: bool) -> Entry {
         None => Entry::Foreign,
     };
     table::set(fd, entry);
+    standard(fd);
     entry
+}
+
+/// glibc reads and writes the numbers of standard input, output and error by itself, whatever they
+/// name (stdio(3)).
+fn standard(fd: c_int) {
+    if let (true, Entry::Socket(index)) = (fd <= libc::STDERR_FILENO, table::get(fd)) {
+        touch_or_leave(index, Reason::StandardStream);
+    }
 }
 
 /// A number was given to something else behind our back: drop what we thought it was.
@@ -183,11 +192,35 @@ pub fn fdopen(fd: c_int) -> bool {
     socket.mode() == Mode::Attached && recv.reader.on() != ReaderOn::Tcp
 }
 
-/// A FILE is closed, and its descriptor with it.
-pub fn fclose(fd: c_int) {
+/// The number is closed behind our back now, and may be something else's afterwards.
+pub fn replaced(fd: c_int) {
     if fd >= 0 && !process::in_vfork_child() {
         before_close(fd);
     }
+}
+
+/// Somebody else, a thread of glibc's or the kernel, is about to read or write the descriptor.
+pub fn before_aio(fd: c_int) {
+    if let Entry::Socket(index) = classify(fd) {
+        touch_or_leave(index, Reason::Aio);
+    }
+}
+
+/// After `pidfd_getfd`: a descriptor of a process, perhaps of this one. A stream of ours has more
+/// numbers than we know.
+pub fn copied(fd: c_int) {
+    forget(fd);
+    let Ok(cookie) = handles::cookie(fd) else { return };
+    let mut same = None;
+    pool::each(|index, socket| {
+        if socket.mode() != Mode::Free && handles::cookie(socket.fd.load(Relaxed)) == Ok(cookie) {
+            same = Some(index);
+        }
+    });
+    if let Some(index) = same {
+        touch_or_leave(index, Reason::PassedDescriptor);
+    }
+    table::set(fd, Entry::Foreign);
 }
 
 fn touch_or_leave(index: u32, reason: Reason) {
@@ -216,6 +249,7 @@ pub fn duplicated(from: c_int, to: c_int) {
             aliases.push(to);
             drop(aliases);
             table::set(to, Entry::Socket(index));
+            standard(to);
         }
         Entry::Set(index) => epoll::duplicated(index, to),
         entry => {

@@ -126,6 +126,41 @@ pub fn write_parts(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize)
     write(fd, vector, genuine)
 }
 
+/// The flags of preadv2 and pwritev2 that a stream knows; of others the kernel says EOPNOTSUPP.
+fn flags_now(flags: c_int) -> Option<c_int> {
+    const QUIET: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC;
+    let now = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
+    (flags & !(QUIET | libc::RWF_NOWAIT) == 0).then_some(now)
+}
+
+/// `preadv2` at the stream's own place.
+pub fn read_now(
+    fd: c_int,
+    vector: &[iovec],
+    flags: c_int,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    match flags_now(flags) {
+        Some(now) if vector.iter().any(|part| part.iov_len > 0) => {
+            receive(fd, vector, now, genuine)
+        }
+        _ => Outcome::PassThrough,
+    }
+}
+
+/// `pwritev2` at the stream's own place.
+pub fn write_now(
+    fd: c_int,
+    vector: &[iovec],
+    flags: c_int,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    match flags_now(flags) {
+        Some(now) if vector.iter().any(|part| part.iov_len > 0) => send(fd, vector, now, genuine),
+        _ => Outcome::PassThrough,
+    }
+}
+
 /// A send of any form.
 #[inline]
 pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() -> isize) -> Outcome {

@@ -72,6 +72,20 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
     }
 }
 
+/// Before `getsockopt`: one option is another way to receive.
+pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
+    const TCP_ZEROCOPY_RECEIVE: c_int = 35;
+    if (level, name) != (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) {
+        return;
+    }
+    if let Entry::Socket(index) = classify(fd) {
+        match pool::get(index).mode() {
+            Mode::Inherited => inherit::touch(index),
+            _ => attach::leave(index, Reason::ZeroCopy),
+        }
+    }
+}
+
 /// After a successful `setsockopt`: options that the ring cannot serve send the stream home.
 ///
 /// # Safety

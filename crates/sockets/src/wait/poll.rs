@@ -197,7 +197,9 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // While the rings satisfy every call, the kernel is asked about the rest now and then.
         // Not so about other streams: a byte that came by TCP before one by a ring is told with it.
-        let skip = ready > 0 && foreign && !some_by_tcp(list) && !TURN.is_due();
+        // A call that only looks is told all that there is.
+        let looks = timeout == Some(0);
+        let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !TURN.is_due();
         if ready > 0 || left == Some(0) || foreign {
             if !foreign || skip {
                 break Outcome::Handled(ready as isize);

@@ -224,7 +224,7 @@ unsafe fn wait_managed(
     loop {
         drain_links(set);
         // SAFETY: the caller's buffer.
-        let first = unsafe { kernel_first(set, set_fd, events, count, limits.mask) };
+        let first = unsafe { kernel_first(set, set_fd, events, count, &limits) };
         if first.told < 0 {
             return Outcome::Genuine(-1);
         }
@@ -292,20 +292,23 @@ struct First {
     era: Option<Era>,
 }
 
-/// Asks the kernel before the rings: at its turn, and wherever a set has streams of both kinds. There a
-/// byte sent by TCP before one by a ring is to be told before it, or with it, as the kernel would:
-/// who has seen the rings' marks finds in the kernel's set whatever came earlier.
+/// Asks the kernel before the rings: at its turn, for a wait that only looks, and wherever a set has
+/// streams of both kinds. There a byte sent by TCP before one by a ring is to be told before it, or
+/// with it, as the kernel would: who has seen the rings' marks finds in the kernel's set whatever came
+/// earlier.
 unsafe fn kernel_first(
     set: &Set,
     set_fd: i32,
     events: *mut epoll_event,
     count: usize,
-    mask: *const libc::sigset_t,
+    limits: &Limits,
 ) -> First {
     let (marked, era) = {
         let inner = set.inner.lock();
         let asks = !inner.candidates.is_empty()
-            && (inner.registrations.apart() != 0 || set.turn.is_due())
+            && (inner.registrations.apart() != 0
+                || limits.timeout == Some(0)
+                || set.turn.is_due())
             // If it filled the buffer last time, the rings' turn has come.
             && !set.crowded.swap(false, Relaxed);
         if !asks {
@@ -314,7 +317,7 @@ unsafe fn kernel_first(
         (inner.candidates.len(), inner.era)
     };
     // SAFETY: the caller's buffer.
-    let told = unsafe { kernel_now(set, set_fd, events, count, mask) };
+    let told = unsafe { kernel_now(set, set_fd, events, count, limits.mask) };
     set.crowded.store(told == count as isize, Relaxed);
     set.turn.answered(told > 0);
     let mut inner = set.inner.lock();
