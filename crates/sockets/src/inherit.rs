@@ -81,6 +81,13 @@ pub fn is_sole_holder(socket: &Socket) -> bool {
     }
 }
 
+/// Its sole holder takes a stream to a ring: what was announced to others was to those who are gone.
+pub fn begin_ownership(socket: &Socket) {
+    if let Some(member) = member(socket) {
+        member.state.store(0, Release);
+    }
+}
+
 /// This process closed its last descriptor of the stream.
 pub fn let_go(socket: &Socket) {
     if let Some(member) = member(socket) {

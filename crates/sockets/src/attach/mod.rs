@@ -69,6 +69,7 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
         if !fits {
             return false;
         }
+        inherit::begin_ownership(socket);
         // SAFETY: the slot's memory stays mapped while the stream stands in it, and this is the
         // only sender of the direction.
         let producer = unsafe { shm::Sender::attach(link, slot) };

@@ -11,6 +11,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_child_writes_while_its_parent_reads,
     a_child_owns_the_stream_after_its_parent_closed_it,
     accept_then_fork_serves_many_clients,
+    a_grandchild_uses_what_a_child_took_to_the_ring,
     a_child_that_touches_nothing_disturbs_nothing,
     many_children_come_and_go_beside_live_streams,
     a_child_forked_under_load_disturbs_nothing,
@@ -142,6 +143,31 @@ fn accept_then_fork_serves_many_clients(a: &Actor) {
             for child in children {
                 a.note("child", wait_for(child));
             }
+        },
+    );
+}
+
+fn a_grandchild_uses_what_a_child_took_to_the_ring(a: &Actor) {
+    let place = a.listen();
+    a.at_once(
+        || {
+            let s = a.connect(&place);
+            a.warm_as_client(s);
+            a.note("sent", send_all(s, 1, 100_000, 9000));
+            a.note("received", receive_to_end(s, 2));
+        },
+        || {
+            let s = socket::accept(place.fd).fd("accept");
+            let child = a.child("server", || {
+                a.warm_as_server(s);
+                let grandchild = a.child("its child", || {
+                    a.note("received", receive(s, 1, 100_000, 9000));
+                    a.note("sent", send_all(s, 2, 100_000, 9000));
+                });
+                a.note("grandchild", wait_for(grandchild));
+            });
+            socket::close(s);
+            a.note("child", wait_for(child));
         },
     );
 }
