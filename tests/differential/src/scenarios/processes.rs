@@ -153,6 +153,7 @@ fn a_grandchild_uses_what_a_child_took_to_the_ring(a: &Actor) {
         || {
             let s = a.connect(&place);
             a.warm_as_client(s);
+            a.note("fork now", io::send(s, b"fork", 0));
             a.note("sent", send_all(s, 1, 100_000, 9000));
             a.note("received", receive_to_end(s, 2));
         },
@@ -160,6 +161,7 @@ fn a_grandchild_uses_what_a_child_took_to_the_ring(a: &Actor) {
             let s = socket::accept(place.fd).fd("accept");
             let child = a.child("server", || {
                 a.warm_as_server(s);
+                a.note("told", receive_text(s, 4));
                 let grandchild = a.child("its child", || {
                     a.note("received", receive(s, 1, 100_000, 9000));
                     a.note("sent", send_all(s, 2, 100_000, 9000));
