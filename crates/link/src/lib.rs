@@ -1,13 +1,15 @@
 //! What two processes that paired once keep: shared memory with a slot for each stream, one bell
 //! each way, and a control channel. All their streams share it.
 //!
-//! [`memory`] lays the shared memory out, [`slots`] says which slots are free, [`Link`] holds the
+//! [`memory`] lays the shared memory out, [`slots`] says which slots are free, [`elsewhere`] what the
+//! peer is to hear of by the kernel, [`Link`] holds the
 //! descriptors. What travels on the control channel is `pairing`'s; who reads it is the service
 //! thread of `sockets`.
 
 // UNSAFETY: hands out addresses inside the mapping it has checked.
 #![allow(unsafe_code)]
 
+pub mod elsewhere;
 pub mod memory;
 pub mod slots;
 
@@ -16,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::sync::Mutex;
 
 pub use memory::{Memory, Side};
-use shunt_os::handles;
+use shunt_os::{clock, handles};
 use shunt_ring::ReadyMap;
 pub use slots::Slots;
 
@@ -111,10 +113,26 @@ impl Link {
         self.memory.ready(self.side)
     }
 
+    /// Takes the marks, with the times at which they were made. A peer that lies about those
+    /// disorders what is told of its own streams.
+    #[inline]
+    pub fn drain(&self, mut ready: impl FnMut(u32, u64)) {
+        self.own_ready().drain(|slot| {
+            if slot < self.memory.slots() {
+                ready(slot, self.memory.stamp(slot, self.side).load(Relaxed));
+            }
+        });
+    }
+
     /// Tells the peer that `slot` changed, and wakes it if it sleeps.
     #[inline]
     pub fn notify(&self, slot: u32) {
-        let map = self.memory.ready(self.side.other());
+        let owner = self.side.other();
+        let map = self.memory.ready(owner);
+        map.did_elsewhere(elsewhere::count());
+        if !map.is_marked(slot) {
+            self.memory.stamp(slot, owner).store(clock::stamp(), Relaxed);
+        }
         map.mark(slot);
         if map.take_sleeper() {
             self.with_bells(|bells| handles::ring(bells.peer));

@@ -6,17 +6,19 @@
 //! | 4096 | ready map of the master |
 //! | 8192 | ready map of the other side |
 //! | 12288 | 512 bytes of control words a slot: direction from the master, direction to it |
+//! | behind them | 16 bytes a slot: when it was last marked for the master, for the other side |
 //! | page after | two rings of data a slot |
 
 use core::mem::size_of;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
 
 use shunt_os::mapping::{self, Mapping};
 use shunt_os::{Errno, Result};
 use shunt_ring::Direction;
 use shunt_ring::ReadyMap;
 
-const MAGIC: u64 = 0x3174_6e75_6853; // "Shunt1"
+const MAGIC: u64 = 0x3274_6e75_6853; // "Shunt2"
 const PAGE: usize = 4096;
 const MAPS: usize = PAGE;
 const CONTROL: usize = 3 * PAGE;
@@ -58,8 +60,12 @@ pub struct Memory {
     ring_bytes: u32,
 }
 
+fn stamps_start(slots: u32) -> usize {
+    CONTROL + slots as usize * CONTROL_BYTES
+}
+
 fn data_start(slots: u32) -> usize {
-    (CONTROL + slots as usize * CONTROL_BYTES).next_multiple_of(PAGE)
+    (stamps_start(slots) + 2 * slots as usize * size_of::<AtomicU64>()).next_multiple_of(PAGE)
 }
 
 fn total(slots: u32, ring_bytes: u32) -> usize {
@@ -141,6 +147,17 @@ impl Memory {
     pub fn ready(&self, side: Side) -> &ReadyMap {
         // SAFETY: a page of the mapping, which lives while the link does; all atomics.
         unsafe { self.mapping.base.add(MAPS + side as usize * PAGE).cast().as_ref() }
+    }
+
+    /// When `slot` was marked in the map that `side` drains ([`clock::stamp`](shunt_os::clock::stamp)).
+    /// Side by side, since many are read after one drain.
+    #[inline]
+    pub fn stamp(&self, slot: u32, side: Side) -> &AtomicU64 {
+        assert!(slot < self.slots);
+        let at = side as usize * self.slots as usize + slot as usize;
+        let offset = stamps_start(self.slots) + at * size_of::<AtomicU64>();
+        // SAFETY: inside the mapping, by `data_start`; it lives while the link does.
+        unsafe { self.mapping.base.add(offset).cast().as_ref() }
     }
 
     /// Gives the pages of a slot's rings back and zeroes its control words.

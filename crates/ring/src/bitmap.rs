@@ -31,8 +31,10 @@ pub struct ReadyMap {
     summary: [AtomicU64; SUMMARIES],
     /// In the summary's line, since whoever touches one looks at the other next.
     sleeping: AtomicU32,
+    /// What the marker has done elsewhere, by its own count.
+    elsewhere: AtomicU32,
     #[cfg(not(loom))]
-    reserved: [u32; 7],
+    reserved: [u32; 6],
     words: [AtomicU64; WORDS],
 }
 
@@ -41,6 +43,7 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(offset_of!(ReadyMap, summary) == 0);
     assert!(offset_of!(ReadyMap, sleeping) == 32);
+    assert!(offset_of!(ReadyMap, elsewhere) == 36);
     assert!(offset_of!(ReadyMap, words) == 64);
     assert!(size_of::<ReadyMap>() == 64 + 2048);
 };
@@ -50,8 +53,9 @@ impl ReadyMap {
         ReadyMap {
             summary: core::array::from_fn(|_| AtomicU64::new(0)),
             sleeping: AtomicU32::new(0),
+            elsewhere: AtomicU32::new(0),
             #[cfg(not(loom))]
-            reserved: [0; 7],
+            reserved: [0; 6],
             words: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -68,6 +72,28 @@ impl ReadyMap {
         self.words[word].fetch_or(1 << (slot % 64), release(Point::MarkPublish));
         // SYNC summary -> ReadyMap::drain: the mark in the word is seen by who sees its summary bit.
         self.summary[word / 64].fetch_or(1 << (word % 64), release(Point::SummaryPublish));
+    }
+
+    /// Whether `slot` is marked already.
+    #[inline]
+    pub fn is_marked(&self, slot: u32) -> bool {
+        let word = self.words.get((slot / 64) as usize);
+        word.is_some_and(|word| word.load(Relaxed) & 1 << (slot % 64) != 0)
+    }
+
+    /// Before a mark: how often the marker has done something that its owner hears of by other
+    /// means, in a count that wraps.
+    #[inline]
+    pub fn did_elsewhere(&self, count: u32) {
+        if self.elsewhere.load(Relaxed) != count {
+            self.elsewhere.store(count, Relaxed);
+        }
+    }
+
+    /// After a drain: the count that came with a mark, or a later one.
+    #[inline]
+    pub fn elsewhere(&self) -> u32 {
+        self.elsewhere.load(Relaxed)
     }
 
     /// Takes all marks and calls `ready` for each slot, in the order of slots.

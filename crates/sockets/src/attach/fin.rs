@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::outgoing;
+use shunt_link::elsewhere;
 use shunt_os::{handles, tcp};
 use shunt_pairing::message::Kind;
 use shunt_stream::{End, Words, WriterOn};
@@ -18,6 +19,7 @@ pub(super) fn fin_if_due(socket: &Socket, send: &mut SendSide) {
     if send.fin_pending && send.writer.on() == WriterOn::Tcp {
         send.fin_pending = false;
         handles::shut_writing(socket.fd.load(Relaxed));
+        elsewhere::note();
     }
 }
 

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm;
+use shunt_link::elsewhere;
 use shunt_os::{handles, real, tcp};
 use shunt_stats::Reason;
 use shunt_stream::{End, ReaderOn};
@@ -140,6 +141,7 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
 
 /// Before the kernel closes `fd`.
 fn before_close(fd: i32) {
+    elsewhere::note();
     epoll::settle();
     match table::get(fd) {
         Entry::Socket(index) => {
@@ -162,6 +164,7 @@ fn before_close(fd: i32) {
 
 /// `close`.
 pub fn close(fd: c_int) -> Outcome {
+    elsewhere::note();
     match table::get(fd) {
         Entry::Unknown => Outcome::PassThrough,
         _ if process::in_vfork_child() => Outcome::PassThrough,

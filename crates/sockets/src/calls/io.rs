@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
 use libc::{iovec, mmsghdr, msghdr, off64_t};
+use shunt_link::elsewhere;
 use shunt_os::{real, threads};
 use shunt_stats::Reason;
 
@@ -111,9 +112,6 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
 /// `write`.
 #[inline]
 pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
-    if !matches!(table::get(fd), Entry::Socket(_)) {
-        crate::wait::wrote_elsewhere();
-    }
     send(fd, vector, 0, genuine)
 }
 
@@ -165,7 +163,10 @@ pub fn write_now(
 #[inline]
 pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() -> isize) -> Outcome {
     match find(fd) {
-        Found::Foreign | Found::Left(_) => Outcome::PassThrough,
+        Found::Foreign | Found::Left(_) => {
+            elsewhere::note();
+            Outcome::PassThrough
+        }
         Found::Plain(index, socket) => {
             if flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
                 attach::leave(index, Reason::UrgentData);
@@ -281,9 +282,7 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
             // SAFETY: the program's own arguments.
             return send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) });
         }
-        return Outcome::PassThrough;
-    }
-    if !matches!(table::get(fd), Entry::Socket(_)) {
+        elsewhere::note();
         return Outcome::PassThrough;
     }
     // SAFETY: as the program's call.
@@ -411,6 +410,7 @@ pub unsafe fn send_messages(
             // SAFETY: the program passes `count` messages.
             unsafe { before_passing_in(&raw const (*messages.add(at)).msg_hdr) };
         }
+        elsewhere::note();
         return Outcome::PassThrough;
     }
     for at in 0..(count as usize).min(1024) {
@@ -471,7 +471,10 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
             threads::take(&socket.native_send);
             (index, socket)
         }
-        _ => return Outcome::PassThrough,
+        _ => {
+            elsewhere::note();
+            return Outcome::PassThrough;
+        }
     };
     // SAFETY: the program's own pointer.
     let start = if offset.is_null() { None } else { Some(unsafe { offset.read_unaligned() }) };

@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::*;
 
+use shunt_link::elsewhere;
 use shunt_os::handles;
 use shunt_stats::Reason;
 
@@ -39,6 +40,7 @@ pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
 
 /// Before `connect`.
 pub fn connecting(fd: c_int) {
+    elsewhere::note();
     if let Entry::Socket(index) = classify(fd) {
         pool::get(index).connector.store(true, Relaxed);
     }
@@ -46,6 +48,7 @@ pub fn connecting(fd: c_int) {
 
 /// `shutdown`.
 pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
+    elsewhere::note();
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
     let socket = pool::get(index);
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {

@@ -3,6 +3,7 @@
 
 use core::ffi::{c_int, c_uint};
 
+use shunt_link::elsewhere;
 use shunt_os::{handles, real};
 use shunt_stats::Reason;
 
@@ -23,6 +24,7 @@ pub fn splice(
     flags: c_uint,
     genuine: impl FnMut() -> isize,
 ) -> Outcome {
+    elsewhere::note();
     let from = leave(input);
     let to = leave(out);
     match (from, to) {

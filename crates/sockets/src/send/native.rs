@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_carriers::parts::up_to;
+use shunt_link::elsewhere;
 use shunt_os::{handles, set_errno, threads};
 
 use super::{send, wait_for_room, wanted, Request};
@@ -30,6 +31,7 @@ pub fn native(
     if let (0, Some(genuine)) = (sent, genuine) {
         let result = genuine();
         let errno = shunt_os::errno();
+        elsewhere::note();
         threads::take(&socket.native_send);
         if result < wanted(request.vector) as isize {
             socket.fulls.fetch_add(1, Relaxed);
@@ -84,6 +86,7 @@ fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) 
     let quiet = if sent > 0 { libc::MSG_NOSIGNAL } else { 0 };
     // SAFETY: the program's own buffers.
     let result = unsafe { shunt_os::real::sendmsg(request.fd, &message, request.flags | quiet) };
+    elsewhere::note();
     (asked, result)
 }
 
@@ -101,6 +104,7 @@ pub fn on_tcp(
             Clear::Now => {
                 let result = genuine();
                 let errno = shunt_os::errno();
+                elsewhere::note();
                 threads::take(&socket.native_send);
                 set_errno(errno);
                 return Outcome::Genuine(result);

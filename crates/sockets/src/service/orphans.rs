@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::{shm, tcp, Part, Sender, Sent};
-use shunt_link::{Link, ORPHAN, VACANT};
+use shunt_link::{elsewhere, Link, ORPHAN, VACANT};
 use shunt_os::handles;
 use shunt_pairing::message::Kind;
 use shunt_stream::{Writer, WriterOn};
@@ -181,6 +181,7 @@ impl Work {
                     handles::shut_writing(fd);
                 }
                 handles::close(fd);
+                elsewhere::note();
                 orphan.link.set_stream(orphan.slot, VACANT);
                 released(orphan.link, orphan.slot);
                 service.orphans.lock().retain(|kept| *kept != fd);

@@ -6,33 +6,78 @@ pub mod epoll;
 pub mod poll;
 pub mod state;
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use shunt_link::{elsewhere, Link};
 use shunt_os::clock;
 
 /// While the rings satisfy every wait, the kernel is asked once in this time, and at once after
-/// this process has written to anything that is not a stream.
+/// this process, or one that has marked a ring since, did something [elsewhere].
 const KERNEL_EVERY_NS: u64 = 20_000;
-static WROTE_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// The process wrote to a pipe, an eventfd or the like: something may have become ready by it.
-#[inline]
-pub fn wrote_elsewhere() {
-    if !WROTE_ELSEWHERE.load(Relaxed) {
-        WROTE_ELSEWHERE.store(true, Relaxed);
+/// A stream that was marked, and when.
+#[derive(Clone, Copy)]
+struct Marked {
+    stamp: u64,
+    link: &'static Link,
+    slot: u32,
+}
+
+/// Takes the marks of some links and stirs their streams, in the order in which they were marked: whose
+/// bytes came first is told first.
+fn stir_marked(links: &[&'static Link]) {
+    const FEW: usize = 32;
+    let mut few: [Option<Marked>; FEW] = [None; FEW];
+    let mut many: Vec<Marked> = Vec::new();
+    let mut count = 0;
+    for link in links.iter().filter(|link| link.own_ready().any()) {
+        link.drain(|slot, stamp| {
+            let marked = Marked { stamp, link, slot };
+            match few.get_mut(count) {
+                Some(place) => *place = Some(marked),
+                None => many.push(marked),
+            }
+            count += 1;
+        });
     }
+    let stir = |marked: &Marked| {
+        if let Some(index) = marked.link.stream(marked.slot) {
+            epoll::stir(index, crate::pool::get(index));
+        }
+    };
+    let few = &mut few[..count.min(FEW)];
+    if many.is_empty() {
+        few.sort_unstable_by_key(|marked| marked.map(|marked| marked.stamp));
+        few.iter().flatten().for_each(stir);
+    } else {
+        many.extend(few.iter().flatten());
+        many.sort_unstable_by_key(|marked| marked.stamp);
+        many.iter().for_each(stir);
+    }
+}
+
+/// A number that changes when this process, or the peer of one of the links, did something elsewhere.
+fn doings<'a>(links: impl IntoIterator<Item = &'a &'static Link>) -> u32 {
+    let peers = links.into_iter().map(|link| link.own_ready().elsewhere());
+    peers.fold(elsewhere::count(), u32::wrapping_add)
 }
 
 /// Whose turn it is: that of kernel descriptors, which must not starve beside busy rings.
 pub struct KernelTurn {
     asked_ns: AtomicU64,
+    /// What had been done elsewhere when the kernel was asked last.
+    doings: AtomicU32,
     /// The last answer named something: it may still be ready, and must be told again.
     found: AtomicBool,
 }
 
 impl KernelTurn {
     pub const fn new() -> KernelTurn {
-        KernelTurn { asked_ns: AtomicU64::new(0), found: AtomicBool::new(false) }
+        KernelTurn {
+            asked_ns: AtomicU64::new(0),
+            doings: AtomicU32::new(0),
+            found: AtomicBool::new(false),
+        }
     }
 
     /// What the kernel answered.
@@ -40,16 +85,17 @@ impl KernelTurn {
         self.found.store(anything, Relaxed);
     }
 
-    /// Whether the kernel is to be asked although the rings have events.
-    pub fn is_due(&self) -> bool {
-        let wrote = WROTE_ELSEWHERE.load(Relaxed) && WROTE_ELSEWHERE.swap(false, Relaxed);
+    /// Whether the kernel is to be asked although the rings have events. `doings` is that of the
+    /// links whose rings were looked at before.
+    fn is_due(&self, doings: u32) -> bool {
         let now = clock::now_ns();
-        if !wrote
+        if self.doings.load(Relaxed) == doings
             && !self.found.load(Relaxed)
             && now - self.asked_ns.load(Relaxed) < KERNEL_EVERY_NS
         {
             return false;
         }
+        self.doings.store(doings, Relaxed);
         self.asked_ns.store(now, Relaxed);
         true
     }

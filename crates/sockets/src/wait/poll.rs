@@ -155,6 +155,10 @@ fn attached(fd: i32) -> Option<(u32, &'static Socket)> {
     (socket.mode() == Mode::Attached).then_some((index, socket))
 }
 
+fn is_due(list: &[pollfd]) -> bool {
+    TURN.is_due(super::doings(&links_of(list)))
+}
+
 /// Fills `revents` of attached streams; returns how many are ready. Others get 0.
 fn look(list: &mut [pollfd], arming: bool) -> usize {
     let mut ready = 0;
@@ -199,7 +203,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         // Not so about other streams: a byte that came by TCP before one by a ring is told with it.
         // A call that only looks is told all that there is.
         let looks = timeout == Some(0);
-        let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !TURN.is_due();
+        let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !is_due(list);
         if ready > 0 || left == Some(0) || foreign {
             if !foreign || skip {
                 break Outcome::Handled(ready as isize);
@@ -361,15 +365,7 @@ fn let_go(held: Vec<(u32, u32)>) {
 
 /// Marks that a sleeper of this kind leaves behind belong to epoll sets, if to anybody.
 fn forward_marks(links: &[&'static Link]) {
-    for link in links {
-        if link.own_ready().any() {
-            link.own_ready().drain(|slot| {
-                if let Some(index) = link.stream(slot) {
-                    crate::wait::epoll::stir(index, pool::get(index));
-                }
-            });
-        }
-    }
+    super::stir_marked(links);
 }
 
 /// Whether any attached stream looks different from an idle one: cheap, for spinning.

@@ -164,6 +164,10 @@ impl Set {
         }
     }
 
+    fn doings(&self) -> u32 {
+        super::doings(&self.inner.lock().links)
+    }
+
     /// As [`has_candidates`](Set::has_candidates), without waiting for the lock.
     fn has_candidates_hint(&self) -> bool {
         self.inner.try_lock().is_some_and(|inner| !inner.candidates.is_empty())

@@ -6,7 +6,7 @@ use libc::epoll_event;
 use shunt_link::Link;
 use shunt_os::{clock, park, real, set_errno};
 
-use super::members::{stir, take_over};
+use super::members::take_over;
 use super::registration::Era;
 use super::{put_off, set_at, Set, BELL};
 use crate::outcome::Outcome;
@@ -14,7 +14,7 @@ use crate::pool;
 use crate::process;
 use crate::table::{self, Entry};
 use crate::wait::blocking::{self, Spun};
-use crate::wait::state;
+use crate::wait::{doings, state, stir_marked};
 
 /// How long `epoll_wait` may take.
 #[derive(Clone, Copy)]
@@ -128,13 +128,7 @@ fn drain_links(set: &Set) {
         let inner = set.inner.lock();
         inner.links.iter().copied().filter(|link| link.own_ready().any()).collect()
     };
-    for link in links {
-        link.own_ready().drain(|slot| {
-            if let Some(index) = link.stream(slot) {
-                stir(index, pool::get(index));
-            }
-        });
-    }
+    stir_marked(&links);
 }
 
 /// Reports candidates into `events[from..count]`; returns how many. What became ours after `era` may
@@ -236,7 +230,9 @@ unsafe fn wait_managed(
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // Never behind the rings' events: a stream that left its ring since would be told twice.
         // Before a sleep the kernel is asked by the sleep itself.
-        let due = filled == 0 && first.era.is_none() && (left == Some(0) || set.turn.is_due());
+        let due = filled == 0
+            && first.era.is_none()
+            && (left == Some(0) || set.turn.is_due(set.doings()));
         if due {
             // SAFETY: the caller's buffer.
             let more = unsafe { kernel_now(set, set_fd, events, count, limits.mask) };
@@ -308,7 +304,7 @@ unsafe fn kernel_first(
         let asks = !inner.candidates.is_empty()
             && (inner.registrations.apart() != 0
                 || limits.timeout == Some(0)
-                || set.turn.is_due())
+                || set.turn.is_due(doings(&inner.links)))
             // If it filled the buffer last time, the rings' turn has come.
             && !set.crowded.swap(false, Relaxed);
         if !asks {
