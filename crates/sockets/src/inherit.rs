@@ -81,6 +81,11 @@ pub fn is_sole_holder(socket: &Socket) -> bool {
     }
 }
 
+/// Whether another process that we know of held the stream at any time.
+pub fn was_shared(socket: &Socket) -> bool {
+    socket.family.load(Relaxed) != 0
+}
+
 /// Its sole holder takes a stream to a ring: what was announced to others was to those who are gone.
 pub fn begin_ownership(socket: &Socket) {
     if let Some(member) = member(socket) {

@@ -161,6 +161,8 @@ pub struct Socket {
     pub deferrals: AtomicU32,
     /// Its rendezvous was given up for another stream's.
     pub gave_way: AtomicBool,
+    /// When a copy of its descriptor was sent to the peer, which is to close it at once; 0: never.
+    pub shown_ns: AtomicU64,
     /// The rendezvous that waits, or -1.
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
@@ -253,6 +255,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     // stood here takes its own off when it comes out.
     socket.deferrals.store(0, Relaxed);
     socket.gave_way.store(false, Relaxed);
+    socket.shown_ns.store(0, Relaxed);
     socket.messages_in.store(0, Relaxed);
     socket.messages_out.store(0, Relaxed);
     socket.bytes.store(0, Relaxed);
@@ -373,6 +376,7 @@ impl Socket {
             descriptors: AtomicU32::new(0),
             deferrals: AtomicU32::new(0),
             gave_way: AtomicBool::new(false),
+            shown_ns: AtomicU64::new(0),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
             messages_in: AtomicU32::new(0),

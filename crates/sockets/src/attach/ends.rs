@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 use shunt_carriers::shm;
 use shunt_carriers::shm::{incoming, outgoing};
 use shunt_link::VACANT;
-use shunt_os::{handles, tcp};
+use shunt_os::{clock, handles, tcp};
 use shunt_pairing::message::Kind;
 use shunt_stats::Reason;
 use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
@@ -104,10 +104,32 @@ pub fn restart_consumer(recv: &mut RecvSide) {
     }
 }
 
+/// Whether the peer may still have the copy of the descriptor that it was shown, and nobody else has
+/// one: a stream that was shared with a child may have gone anywhere from there.
+fn is_being_shown(socket: &Socket) -> bool {
+    const SHOWN_NS_MAX: u64 = 1_000_000_000;
+    let shown = socket.shown_ns.load(Relaxed);
+    shown != 0 && !inherit::was_shared(socket) && clock::now_ns() - shown < SHOWN_NS_MAX
+}
+
 /// What closing the last descriptor leaves to be done to the companion.
 pub struct Farewell {
     /// TCP would answer with a reset, because bytes were left unread.
     pub reset: bool,
+    /// A FIN is to be sent before the close, which sends none while the peer holds a copy of the
+    /// descriptor that it was shown.
+    pub fin: bool,
+}
+
+impl Farewell {
+    /// Does it to the descriptor, which is closed next.
+    pub fn say(&self, fd: i32) {
+        if self.reset {
+            handles::close_will_reset(fd);
+        } else if self.fin {
+            handles::shut_writing(fd);
+        }
+    }
 }
 
 /// A close with bytes unread in the ring: its FIN is held, so that a reader that leaves the ring
@@ -141,7 +163,7 @@ fn few_unread(send: &mut SendSide) -> Result<bool, Broken> {
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
 /// process holds it.
 pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
-    let mut farewell = Farewell { reset: false };
+    let mut farewell = Farewell { reset: false, fin: false };
     let members = wait::epoll::forget_all(index, socket);
     // A child would hold the descriptor that an orphan is kept by.
     let _no_fork = (socket.mode() == Mode::Attached).then(inherit::no_fork);
@@ -199,5 +221,11 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
     }
     recv.consumer = None;
     send.producer = None;
+    let fd = socket.fd.load(Relaxed);
+    farewell.fin = alone
+        && !orphaned
+        && is_being_shown(socket)
+        && !handles::lingers(fd)
+        && tcp::readable(fd).is_ok_and(|bytes| bytes == 0);
     farewell
 }

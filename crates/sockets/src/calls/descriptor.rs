@@ -120,9 +120,7 @@ pub fn finish_closing(index: u32) {
     }
     let fd = socket.fd.load(Relaxed);
     let alone = inherit::is_sole_holder(socket) && !socket.pinned.load(Relaxed);
-    if farewell(index, socket, alone).reset {
-        handles::close_will_reset(fd);
-    }
+    farewell(index, socket, alone).say(fd);
     handles::close(fd);
 }
 
@@ -146,9 +144,8 @@ fn before_close(fd: i32) {
     match table::get(fd) {
         Entry::Socket(index) => {
             table::set(fd, Entry::Unknown);
-            let farewell = release(index, fd);
-            if farewell.is_some_and(|farewell| farewell.reset) {
-                handles::close_will_reset(fd);
+            if let Some(farewell) = release(index, fd) {
+                farewell.say(fd);
             }
         }
         Entry::Set(index) => {

@@ -33,6 +33,20 @@ pub(super) enum State {
     Introduced { owner: Owner, own_bell: i32 },
 }
 
+/// Sends the stream's descriptor to its peer, unless it was closed. Who closes it later knows.
+pub(super) fn show(
+    socket: &Socket,
+    generation: u32,
+    send: impl FnOnce(i32) -> shunt_os::Result<()>,
+) -> shunt_os::Result<()> {
+    let _held = socket.recv.lock();
+    if socket.generation.load(Relaxed) != generation {
+        return Err(shunt_os::Errno(libc::EBADF));
+    }
+    socket.shown_ns.store(shunt_os::clock::now_ns(), Relaxed);
+    send(socket.fd.load(Relaxed))
+}
+
 impl Handshake {
     fn refuse(self, reason: Reason) {
         if let State::Introduced { own_bell, .. } = self.state {
@@ -74,14 +88,16 @@ impl Work {
     pub(super) fn hello(
         &mut self,
         socket: &Socket,
+        generation: u32,
         tuple: &Tuple,
         control: i32,
     ) -> Result<State, Reason> {
         let owner = self.owner(tuple, control)?;
         let own_bell = handles::eventfd().map_err(|_| Reason::NoDescriptors)?;
         let message = Message { tuple: *tuple, ..Message::of(Kind::Hello, NO_SLOT) };
-        let pass = [socket.fd.load(Relaxed), own_bell];
-        match handles::send_message(control, &message.encode(), &pass) {
+        match show(socket, generation, |fd| {
+            handles::send_message(control, &message.encode(), &[fd, own_bell])
+        }) {
             Ok(()) => Ok(State::Introduced { owner, own_bell }),
             Err(_) => {
                 handles::close(own_bell);
@@ -164,7 +180,7 @@ impl Work {
             return Err(reason);
         }
         let control = handshake.control;
-        let state = self.hello(socket, &handshake.tuple, control)?;
+        let state = self.hello(socket, handshake.generation, &handshake.tuple, control)?;
         let data = tag::HANDSHAKE | control as u64;
         let events = libc::EPOLLIN as u32;
         let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, control, events, data);
@@ -210,8 +226,9 @@ impl Work {
         let link: &'static Link = Box::leak(Box::new(link));
         let slot = link.slots.take().unwrap_or(0);
         let welcome = Message { tuple: handshake.tuple, ..Message::of(Kind::Welcome, slot) };
-        let pass = [memfd, socket.fd.load(Relaxed), own_bell];
-        let sent = handles::send_message(handshake.control, &welcome.encode(), &pass);
+        let sent = show(socket, handshake.generation, |fd| {
+            handles::send_message(handshake.control, &welcome.encode(), &[memfd, fd, own_bell])
+        });
         handles::close(memfd);
         if sent.is_err() {
             return Err(Reason::LinkFailed);

@@ -10,6 +10,7 @@ use shunt_os::peer::{Endpoint, Owner, Tuple};
 use shunt_pairing::message::{Kind, Message, NO_SLOT};
 use shunt_pairing::trust;
 
+use super::handshake::show;
 use super::links::{links_serving, released, return_slot};
 use super::Work;
 use crate::pool::{self, Mode, Socket};
@@ -41,8 +42,10 @@ impl Work {
             let id = self.next_offer;
             self.next_offer += 1;
             let message = Message { kind: Kind::Offer, slot, id, tuple };
-            let fd = socket.fd.load(Relaxed);
-            if handles::send_message(link.control, &message.encode(), &[fd]).is_err() {
+            let sent = show(socket, generation, |fd| {
+                handles::send_message(link.control, &message.encode(), &[fd])
+            });
+            if sent.is_err() {
                 return_slot(link, slot);
                 return None;
             }
@@ -69,7 +72,7 @@ impl Work {
 
     /// The peer offers a stream: is its other end ours?
     pub(super) fn consider(&mut self, link: &'static Link, message: &Message, received: &Received) {
-        let outcome = (|| -> Option<(u32, u32)> {
+        let outcome = (|| -> Option<(u32, u32, u32)> {
             if received.passed_count != 1 {
                 return None;
             }
@@ -93,19 +96,20 @@ impl Work {
                 return_slot(link, slot);
                 return None;
             }
-            Some((slot, index))
+            Some((slot, index, generation))
         })();
         let (kind, slot) = match outcome {
-            Some((slot, _)) => (Kind::Accept, slot),
+            Some((slot, ..)) => (Kind::Accept, slot),
             None => (Kind::Decline, NO_SLOT),
         };
         let answer = Message { kind, slot, id: message.id, tuple: Tuple::default() };
-        let fd = outcome.map(|(_, index)| pool::get(index).fd.load(Relaxed));
-        let pass: &[i32] = match &fd {
-            Some(fd) => core::slice::from_ref(fd),
-            None => &[],
+        let encoded = answer.encode();
+        let _ = match outcome {
+            Some((_, index, generation)) => show(pool::get(index), generation, |fd| {
+                handles::send_message(link.control, &encoded, &[fd])
+            }),
+            None => handles::send_message(link.control, &encoded, &[]),
         };
-        let _ = handles::send_message(link.control, &answer.encode(), pass);
     }
 
     pub(super) fn take_offer(&mut self, link: &'static Link, id: u64) -> Option<Offered> {

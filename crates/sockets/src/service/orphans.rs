@@ -176,8 +176,9 @@ impl Work {
                     // A reset drops what is not sent yet.
                     shunt_os::tcp::push(fd);
                     handles::close_will_reset(fd);
-                } else {
-                    // If the close is to be a reset, for what came since, a FIN came before it.
+                } else if shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes > 0) {
+                    // The close is a reset, for what came since: a FIN came before it. Otherwise
+                    // the close is the FIN: who has seen it is answered with resets at once.
                     handles::shut_writing(fd);
                 }
                 handles::close(fd);

@@ -43,6 +43,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         // Nothing of ours in it now; a stream attached meanwhile makes the kernel's wait return
         // with our tag, which is taken out below.
         set.sleepers.fetch_add(1, SeqCst);
+        let era = set.touched.load(SeqCst).then(|| set.inner.lock().era);
         let got = if set.managed.load(SeqCst) == 0 {
             // SAFETY: the program's own arguments.
             unsafe { native(set_fd, events, count, limits.timeout, limits.mask) }
@@ -57,7 +58,12 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
             return Outcome::Handled(got as isize);
         }
         // SAFETY: the kernel wrote `got` events.
-        let kept = unsafe { sift(set, events, got as usize) };
+        let mut kept = unsafe { sift(set, events, got as usize) };
+        if let (Some(era), true) = (era, kept > 0) {
+            // What our tags say is told with the rest.
+            // SAFETY: the caller's buffer.
+            kept += unsafe { collect(set, events, kept, count as usize, Some(era)) };
+        }
         let over = limits.timeout.is_some_and(|limit| clock::now_ns() - began >= limit);
         if kept > 0 || (got == 0 && over) {
             return Outcome::Handled(kept as isize);
