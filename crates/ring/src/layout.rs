@@ -29,7 +29,10 @@ pub struct ConsumerLine {
     pub head: AtomicU64,
     /// How many bytes the reader would have unread at most; 0 is no bound of its own.
     pub window: AtomicU64,
-    spare: [u64; 6],
+    /// Not 0: another process may read the stream as well, by TCP, so that nothing may be left here
+    /// for the reader behind which TCP goes on.
+    pub shared: AtomicU64,
+    spare: [u64; 5],
 }
 
 /// Changed rarely; what both change, only by read-modify-write.
@@ -75,7 +78,12 @@ impl Default for ProducerLine {
 
 impl Default for ConsumerLine {
     fn default() -> ConsumerLine {
-        ConsumerLine { head: AtomicU64::new(0), window: AtomicU64::new(0), spare: [0; 6] }
+        ConsumerLine {
+            head: AtomicU64::new(0),
+            window: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
+            spare: [0; 5],
+        }
     }
 }
 
@@ -109,6 +117,7 @@ const _: () = {
     assert!(offset_of!(ProducerLine, latest) == 32);
     assert!(offset_of!(ConsumerLine, head) == 0);
     assert!(offset_of!(ConsumerLine, window) == 8);
+    assert!(offset_of!(ConsumerLine, shared) == 16);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);

@@ -153,6 +153,7 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
             member.holders.store(1, Release);
             socket.family.store(number, Relaxed);
         }
+        attach::share_reader(socket);
         if let Some(member) = member(socket) {
             member.holders.fetch_add(1, AcqRel);
             shared.push((index, socket.generation.load(Relaxed)));
@@ -271,7 +272,12 @@ pub fn answer_children(bell: i32) {
             asked.push(index);
         }
     });
-    attach::leave_all(&asked, Reason::SharedWithOtherProcess);
+    let undone = attach::leave_soon(&asked, Reason::SharedWithOtherProcess);
+    if !undone.is_empty() {
+        // Again, after whatever else there is to do.
+        handles::ring(bell);
+    }
+    asked.retain(|index| !undone.contains(index));
     asked.into_iter().for_each(|index| announce_on_tcp(pool::get(index)));
 }
 

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use shunt_link::{Link, Side};
 use shunt_ring::Direction;
@@ -27,6 +28,16 @@ pub fn incoming(link: &Link, slot: u32) -> SlotWords {
 }
 
 impl SlotWords {
+    /// Whether another process may read the stream as well.
+    pub fn reader_shares(&self) -> bool {
+        self.direction().consumer.shared.load(Relaxed) != 0
+    }
+
+    /// Says so to the writer.
+    pub fn share_reader(&self) {
+        self.direction().consumer.shared.store(1, SeqCst);
+    }
+
     fn of(link: &Link, slot: u32, writer: Side) -> SlotWords {
         SlotWords(link.memory.direction(slot, writer))
     }

@@ -258,6 +258,29 @@ pub fn is_regular_file(fd: i32) -> bool {
     got.is_ok() && stat.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
+/// Whether a process is stopped, by a signal or a debugger (proc(5)). False also if that cannot be
+/// seen.
+pub fn is_stopped(pid: i32) -> bool {
+    if pid <= 0 {
+        return false;
+    }
+    let Ok(path) = std::ffi::CString::new(format!("/proc/{pid}/stat")) else { return false };
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a NUL-terminated path.
+    let opened = place_high_at_once(|| {
+        unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) }.map(|fd| fd as i32)
+    });
+    let Ok(fd) = opened else { return false };
+    let mut text = [0u8; 256];
+    // SAFETY: as many writable bytes.
+    let read = unsafe { sys!(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) };
+    close(fd);
+    let text = &text[..read.unwrap_or(0)];
+    // The state stands behind the name, which is in brackets and may hold anything.
+    let state = text.iter().rposition(|byte| *byte == b')').and_then(|at| text.get(at + 2));
+    matches!(state, Some(b'T' | b't'))
+}
+
 /// Whether some descriptor of this process is `name` to readlink(2), as `anon_inode:[io_uring]` is.
 pub fn some_leads_to(name: &str) -> bool {
     let path = c"/proc/self/fd".as_ptr();

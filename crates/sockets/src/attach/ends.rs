@@ -109,7 +109,9 @@ pub fn restart_consumer(recv: &mut RecvSide) {
 fn is_being_shown(socket: &Socket) -> bool {
     const SHOWN_NS_MAX: u64 = 1_000_000_000;
     let shown = socket.shown_ns.load(Relaxed);
-    shown != 0 && !inherit::was_shared(socket) && clock::now_ns() - shown < SHOWN_NS_MAX
+    // A thread inside the kernel holds the open file, and the FIN waits for it.
+    let used = socket.native_recv.load(SeqCst) + socket.native_send.load(SeqCst) > 0;
+    shown != 0 && !used && !inherit::was_shared(socket) && clock::now_ns() - shown < SHOWN_NS_MAX
 }
 
 /// What closing the last descriptor leaves to be done to the companion.

@@ -10,7 +10,7 @@ use shunt_stream::{End, ReaderOn, StopOutcome, WriterOn};
 
 use super::ends::break_stream;
 use super::fin::fin_if_due;
-use super::stop::{ask_to_stop, await_stop};
+use super::stop::{ask_to_stop, await_stop, ANSWER_NS_MAX};
 use super::writer::{go_down, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
@@ -26,10 +26,28 @@ pub fn leave(index: u32, reason: Reason) {
 
 /// As [`leave`]; the peers do their shares at the same time.
 pub fn leave_all(streams: &[u32], reason: Reason) {
+    leave_within(streams, reason, LEAVE_NS_MAX);
+}
+
+/// As [`leave_all`], in the service thread, which has others to answer: returns the streams whose
+/// readers did not stop yet, for another try.
+pub fn leave_soon(streams: &[u32], reason: Reason) -> Vec<u32> {
+    leave_within(streams, reason, ANSWER_NS_MAX)
+}
+
+fn leave_within(streams: &[u32], reason: Reason, limit: u64) -> Vec<u32> {
     let begun: Vec<Leaving> =
         streams.iter().filter_map(|index| Leaving::begin(*index, reason)).collect();
-    begun.into_iter().for_each(|leaving| leaving.finish(reason));
+    let undone = |leaving: Leaving| {
+        let index = leaving.index;
+        (!leaving.finish(reason, limit)).then_some(index)
+    };
+    begun.into_iter().filter_map(undone).collect()
 }
+
+/// How long a thread of the program's waits for a reader that does not stop, in ns: it only lacks a
+/// processor, and what it left could not be sent in order without its word.
+const LEAVE_NS_MAX: u64 = 10_000_000_000;
 
 /// A stream on its way back to TCP.
 struct Leaving {
@@ -79,10 +97,12 @@ impl Leaving {
         })
     }
 
-    fn finish(self, reason: Reason) {
+    /// False if the reader has not stopped by then; only the service thread has it so.
+    fn finish(self, reason: Reason, limit: u64) -> bool {
         let socket = pool::get(self.index);
-        if self.told_to_stop {
-            await_stop(self.link, self.slot);
+        let stopped = !self.told_to_stop || await_stop(self.link, self.slot, limit);
+        if !stopped && limit < LEAVE_NS_MAX {
+            return false;
         }
         let mut done = (|| -> Result<bool, Broken> {
             let mut send = socket.send.lock();
@@ -123,6 +143,7 @@ impl Leaving {
             Err(Broken) => break_stream(self.index, socket),
         }
         settle_on_tcp(self.index, socket);
+        true
     }
 }
 

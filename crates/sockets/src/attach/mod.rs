@@ -29,11 +29,12 @@ pub use ends::{break_stream, detach, peer_died, restart_consumer, Farewell};
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,
 };
-pub use leave::{leave, leave_all, settle_on_tcp};
+pub use leave::{leave, leave_all, leave_soon, settle_on_tcp};
 pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
-    ask_to_stop, reset_unread, settle_before_end, stop_for_writer, wait_until, ANSWER_NS_MAX,
+    ask_to_stop, may_leave_unread, reset_unread, settle_before_end, stop_for_writer, wait_until,
+    ANSWER_NS_MAX,
 };
 pub use writer::{flush, go_down, resend, try_go_up};
 
@@ -94,6 +95,14 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
     }
     try_agree(index, socket);
     true
+}
+
+/// Another process is about to have the stream: nothing may be left in the ring without our word.
+pub fn share_reader(socket: &Socket) {
+    let _held = socket.recv.lock();
+    if let (Mode::Attached, Some(link)) = (socket.mode(), socket.link()) {
+        incoming(link, socket.slot.load(Relaxed)).share_reader();
+    }
 }
 
 /// Tells the writer that it may go up, once no thread sleeps natively for the stream and its

@@ -45,9 +45,26 @@ pub fn ask_to_stop(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken>
     Ok(asks)
 }
 
-/// After [`ask_to_stop`], no lock held: waits a little for the reader to have stopped.
-pub(super) fn await_stop(link: &Link, slot: u32) {
-    wait_until(ANSWER_NS_MAX, || !link.is_alive() || !is_seen(link, slot));
+/// After [`ask_to_stop`], no lock held: waits for the reader to have stopped. False if it has not, and
+/// must: while it only waits for a processor, or another process reads the stream as well.
+pub(super) fn await_stop(link: &Link, slot: u32, limit: u64) -> bool {
+    let began = clock::now_ns();
+    while clock::now_ns() - began < limit {
+        wait_until(ANSWER_NS_MAX, || !link.is_alive() || !is_seen(link, slot));
+        if !link.is_alive() || may_leave_unread(link, slot) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether a ring whose reader does not answer may be left with what is in it. One that has not come
+/// to it yet need not answer: all of it is sent again. One that only
+/// waits for a processor will answer. One that is stopped finds it when it goes on; but a process that
+/// shares its stream would not, and read what comes behind.
+pub fn may_leave_unread(link: &Link, slot: u32) -> bool {
+    let stopped = || handles::is_stopped(link.peer_pid);
+    !is_seen(link, slot) || !outgoing(link, slot).reader_shares() && stopped()
 }
 
 /// The writer asked: this process reads TCP from here on, until both go up again.

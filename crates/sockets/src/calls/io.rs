@@ -482,7 +482,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
     // SAFETY: the program's own arguments.
     let mut genuine = || unsafe { real::sendfile64(out, input, offset, count) };
     if !shunt_os::handles::is_regular_file(input) || start.is_some_and(|start| start < 0) {
-        return send::on_tcp(index, socket, out, &mut patience, &mut genuine);
+        return send::on_tcp(index, socket, out, &mut patience, count, &mut genuine);
     }
     let mut total = 0usize;
     let failed = loop {
@@ -498,7 +498,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
             Some(Err(number)) => break Some(number),
             None if !on_ring(socket) => {
                 if total == 0 {
-                    return send::on_tcp(index, socket, out, &mut patience, &mut genuine);
+                    return send::on_tcp(index, socket, out, &mut patience, count, &mut genuine);
                 }
                 break None;
             }

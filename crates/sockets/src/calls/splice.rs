@@ -29,7 +29,7 @@ pub fn splice(
     let to = leave(out);
     match (from, to) {
         (Some(_), _) => from_ring(input, out, len, flags),
-        (None, Some(index)) => behind_ring(index, out, genuine),
+        (None, Some(index)) => behind_ring(index, out, len, genuine),
         (None, None) => Outcome::PassThrough,
     }
 }
@@ -72,7 +72,12 @@ fn from_ring(stream: c_int, out: c_int, len: usize, flags: c_uint) -> Outcome {
 }
 
 /// To a stream that has bytes to send again: behind them.
-fn behind_ring(index: u32, stream: c_int, mut genuine: impl FnMut() -> isize) -> Outcome {
+fn behind_ring(
+    index: u32,
+    stream: c_int,
+    len: usize,
+    mut genuine: impl FnMut() -> isize,
+) -> Outcome {
     let mut patience = Patience::new(libc::SO_SNDTIMEO, None);
-    send::on_tcp(index, pool::get(index), stream, &mut patience, &mut genuine)
+    send::on_tcp(index, pool::get(index), stream, &mut patience, len, &mut genuine)
 }

@@ -7,7 +7,8 @@ use shunt_stats::Reason;
 use shunt_stream::WriterOn;
 
 use crate::attach::{
-    self, ask_to_stop, break_stream, go_down, observe_writer, resend, ANSWER_NS_MAX,
+    self, ask_to_stop, break_stream, go_down, may_leave_unread, observe_writer, resend,
+    ANSWER_NS_MAX,
 };
 use crate::pool::{Mode, SendSide, Socket};
 use crate::service;
@@ -93,8 +94,8 @@ pub(super) fn spill(index: u32, socket: &'static Socket, watch: &Watch) {
 }
 
 /// A full ring is left for the kernel's buffer, which holds more. The reader's process is asked to
-/// stop first, and only if it does not answer for [`LOOKS_FOR_STOP`] looks the ring is left with what
-/// is in it. False if it may answer yet.
+/// stop first, and only if it does not answer for [`LOOKS_FOR_STOP`] looks, since it is stopped, the
+/// ring is left with what is in it. False if it may answer yet.
 #[cold]
 fn spill_now(index: u32, socket: &'static Socket) -> bool {
     let broken = {
@@ -107,6 +108,11 @@ fn spill_now(index: u32, socket: &'static Socket) -> bool {
         }
         if side.looks_for_stop < LOOKS_FOR_STOP {
             side.looks_for_stop += 1;
+            return false;
+        }
+        let slot = socket.slot.load(Relaxed);
+        if socket.link().is_some_and(|link| !may_leave_unread(link, slot)) {
+            side.looks_for_stop = 0;
             return false;
         }
         let done = observe_writer(socket, &mut side)

@@ -90,13 +90,14 @@ fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) 
     (asked, result)
 }
 
-/// Makes a call that only the kernel can serve, behind what a ring has to send again. A stream that
+/// Makes a call that only the kernel can serve, of `wanted` bytes, behind what a ring has to send again. A stream that
 /// may wait waits for room for that first.
 pub fn on_tcp(
     index: u32,
     socket: &'static Socket,
     fd: i32,
     patience: &mut Patience,
+    wanted: usize,
     genuine: &mut dyn FnMut() -> isize,
 ) -> Outcome {
     loop {
@@ -105,6 +106,9 @@ pub fn on_tcp(
                 let result = genuine();
                 let errno = shunt_os::errno();
                 elsewhere::note();
+                if result < wanted as isize {
+                    socket.fulls.fetch_add(1, Relaxed);
+                }
                 threads::take(&socket.native_send);
                 set_errno(errno);
                 return Outcome::Genuine(result);
