@@ -6,11 +6,11 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_link::Link;
 use shunt_os::peer::Diagnosis;
-use shunt_os::{clock, handles};
+use shunt_os::{clock, handles, park};
 use shunt_pairing::message::Message;
 use shunt_stats::Reason;
 
@@ -55,6 +55,8 @@ pub enum Request {
 /// What program threads can reach of the service.
 pub struct Service {
     thread: Lock<Option<libc::pthread_t>>,
+    /// 1 once the thread's body runs.
+    begun: AtomicU32,
     stopping: AtomicBool,
     epoll: i32,
     bell: i32,
@@ -155,6 +157,7 @@ pub fn start() -> Option<&'static Service> {
     handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, tag::BELL).ok()?;
     let service: &'static Service = Box::leak(Box::new(Service {
         thread: Lock::new(None),
+        begun: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
         epoll,
         bell,
@@ -191,11 +194,17 @@ fn spawn(service: &'static Service) -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         libc::pthread_attr_init(&mut attributes);
         libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        service.begun.store(0, SeqCst);
         let made = libc::pthread_create(&mut thread, &attributes, body, argument);
         libc::pthread_attr_destroy(&mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
         if made == 0 {
             *service.thread.lock() = Some(thread);
+            // A child made by a bare clone(2) has glibc's list with a thread that does not run there:
+            // its setuid would wait for one that has not begun (nptl(7)).
+            while service.begun.load(Acquire) == 0 {
+                let _ = park::wait(&service.begun, 0, None);
+            }
         }
         made == 0
     }
@@ -204,6 +213,8 @@ fn spawn(service: &'static Service) -> bool {
 extern "C" fn body(argument: *mut c_void) -> *mut c_void {
     // SAFETY: `spawn` passes a leaked service.
     let service: &'static Service = unsafe { &*argument.cast::<Service>() };
+    service.begun.store(1, Release);
+    park::wake_all(&service.begun);
     let mut work = Work {
         service,
         diagnosis: None,
