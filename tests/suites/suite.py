@@ -26,10 +26,11 @@ NOT_ENDED = "did not end"
 class Way:
     """Plain or accelerated, in a folder of its own."""
 
-    def __init__(self, name, folder):
+    def __init__(self, name, folder, at_once=False):
         self.name = name
         self.folder = folder
         self.accelerated = name != "plain"
+        self.settings = {"SHUNT_PAIR": "at_once"} if self.accelerated and at_once else {}
         self.totals = collections.Counter()
         self.reasons = collections.Counter()
         shutil.rmtree(folder, ignore_errors=True)
@@ -58,7 +59,7 @@ class Way:
             child = subprocess.Popen(
                 wrapped + [str(word) for word in command],
                 cwd=cwd or self.folder, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, env={**os.environ, **(env or {})},
+                stderr=subprocess.STDOUT, env={**os.environ, **self.settings, **(env or {})},
                 start_new_session=True)
             try:
                 status = child.wait(seconds_max)
@@ -132,6 +133,8 @@ def main(name, run_once):
     """`run_once(way, arguments)` returns {case: result}."""
     parser = argparse.ArgumentParser(description=f"{name}, plain and under shunt run")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each kind")
+    parser.add_argument("--at-once", action="store_true",
+                        help="SHUNT_PAIR=at_once: streams of a few messages reach a ring, too")
     parser.add_argument("--work", default=f"/var/tmp/shunt-suites/{name}", help="folder for results")
     parser.add_argument("only", nargs="*", help="parts of the suite")
     arguments = parser.parse_args()
@@ -145,14 +148,15 @@ def main(name, run_once):
     results = {"plain": [], "accelerated": []}
     for turn in range(arguments.repeat):
         for kind, runs in results.items():
-            way = Way(kind, work / f"{kind}-{turn}")
+            way = Way(kind, work / f"{kind}-{turn}", arguments.at_once)
             runs.append(run_once(way, arguments.only))
             (way.folder / "results.json").write_text(json.dumps(runs[-1], indent=1))
     # `way` is the last accelerated one.
-    sys.exit(show(name, results, way))
+    title = f"{name}, paired at once" if arguments.at_once else name
+    sys.exit(show(title, results, way))
 
 
-def show(name, results, way):
+def show(title, results, way):
     plain, accelerated = results["plain"], results["accelerated"]
     flaky = unsteady(plain)
     different = {case for a, b in zip(plain, accelerated) for case in differing(a, b)}
@@ -163,7 +167,7 @@ def show(name, results, way):
     share = f"{100 * upgraded / eligible:.0f} %" if eligible else "none eligible"
     print("| suite | cases | not skipped | same | different | streams | on the ring of eligible |")
     print("|---|---|---|---|---|---|---|")
-    print(f"| {name} | {len(cases)} | {len(ran)} | {len(cases - different)} "
+    print(f"| {title} | {len(cases)} | {len(ran)} | {len(cases - different)} "
           f"| {len(different - flaky)} | {way.totals['streams']} "
           f"| {upgraded} of {eligible} ({share}) |")
     for case in sorted(different):
