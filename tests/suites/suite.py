@@ -76,7 +76,8 @@ class Way:
         if not self.accelerated or not report.exists() or not report.stat().st_size:
             return
         totals = json.loads(report.read_text())["totals"]
-        for name in ("streams", "streams_eligible", "streams_eligible_upgraded"):
+        for name in ("streams", "streams_upgraded", "streams_eligible",
+                     "streams_eligible_upgraded"):
             self.totals[name] += totals[name]
         self.reasons.update(totals["pass_through"])
 
@@ -174,5 +175,6 @@ def show(title, results, way):
         note = " (differs between plain runs, too)" if case in flaky else ""
         told = [f"{a.get(case)} / {b.get(case)}" for a, b in zip(plain, accelerated)]
         print(f"- {case}: plain / accelerated {'; '.join(told)}{note}")
+    print(f"on a ring at some time: {way.totals['streams_upgraded']} of all streams")
     print("reasons:", dict(way.reasons.most_common()))
     return 1 if different - flaky else 0
