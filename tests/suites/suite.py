@@ -118,6 +118,54 @@ def source(package, version=None):
     return folder
 
 
+def python_with(name, *packages):
+    """Debian's Python with packages of PyPI, in a folder of their own."""
+    folder = SOURCES / f"{name}-python"
+    done = folder / "done"
+    if not done.exists():
+        install("python3-venv")
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([folder / "bin/pip", "install", "-q", *packages], check=True)
+        done.touch()
+    return folder / "bin/python3"
+
+
+def source_of_python(package, version):
+    """The source of a PyPI package, unpacked; returns its folder."""
+    folder = SOURCES / f"{package}-{version}"
+    if not folder.exists():
+        pip = python_with("pip").with_name("pip")
+        subprocess.run([pip, "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", SOURCES,
+                        f"{package}=={version}"], check=True)
+        subprocess.run(["tar", "xf", f"{folder}.tar.gz"], cwd=SOURCES, check=True)
+    return folder
+
+
+def cases_told(path):
+    """What the lines say that cpython_cases wrote: results by case, and the case under way."""
+    results, begun = {}, None
+    for line in path.read_text().splitlines() if path.exists() else []:
+        name, result = json.loads(line)
+        if result:
+            results[name], begun = result, None
+        else:
+            begun = name
+    return results, begun
+
+
+def run_unittest(way, name, arguments, seconds_max, python="/usr/bin/python3", **how):
+    """Runs Python's unittest; returns results by case."""
+    told = way.folder / f"{name}.cases"
+    told.unlink(missing_ok=True)
+    command = [python, HERE / "unittest_cases.py", told, "-v", *arguments]
+    _, status = way.run(command, seconds_max, log=f"{name}.log", **how)
+    results, begun = cases_told(told)
+    if begun:
+        results[begun] = NOT_ENDED
+    results[name] = NOT_ENDED if status is None else f"status {status}"
+    return results
+
+
 def differing(plain, accelerated):
     """Names of cases whose results differ, or that only one way has."""
     return sorted(name for name in plain.keys() | accelerated.keys()
