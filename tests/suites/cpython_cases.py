@@ -8,7 +8,6 @@ import json
 import re
 import sys
 import unittest
-from test import libregrtest
 
 SECONDS_MAX = 120
 
@@ -32,9 +31,9 @@ def begin(*_):
     faulthandler.dump_traceback_later(SECONDS_MAX, exit=True, file=sys.__stderr__)
 
 
-def main():
+def watch(file):
     global FILE
-    FILE = sys.argv.pop(1)
+    FILE = file
     wrap("startTest", begin)
     wrap("addSuccess", lambda: "ok")
     wrap("addError", lambda error: f"error {error[0].__name__}")
@@ -43,6 +42,11 @@ def main():
     wrap("addSubTest", lambda part, error: error and f"failed {part}")
     wrap("addExpectedFailure", lambda error: "expected failure")
     wrap("addUnexpectedSuccess", lambda: "unexpected success")
+
+
+def main():
+    from test import libregrtest
+    watch(sys.argv.pop(1))
     libregrtest.main()
 
 

@@ -26,10 +26,11 @@ NOT_ENDED = "did not end"
 class Way:
     """Plain or accelerated, in a folder of its own."""
 
-    def __init__(self, name, folder):
+    def __init__(self, name, folder, at_once=False):
         self.name = name
         self.folder = folder
         self.accelerated = name != "plain"
+        self.settings = {"SHUNT_PAIR": "at_once"} if self.accelerated and at_once else {}
         self.totals = collections.Counter()
         self.reasons = collections.Counter()
         shutil.rmtree(folder, ignore_errors=True)
@@ -58,7 +59,7 @@ class Way:
             child = subprocess.Popen(
                 wrapped + [str(word) for word in command],
                 cwd=cwd or self.folder, stdin=subprocess.DEVNULL, stdout=out,
-                stderr=subprocess.STDOUT, env={**os.environ, **(env or {})},
+                stderr=subprocess.STDOUT, env={**os.environ, **self.settings, **(env or {})},
                 start_new_session=True)
             try:
                 status = child.wait(seconds_max)
@@ -75,7 +76,8 @@ class Way:
         if not self.accelerated or not report.exists() or not report.stat().st_size:
             return
         totals = json.loads(report.read_text())["totals"]
-        for name in ("streams", "streams_eligible", "streams_eligible_upgraded"):
+        for name in ("streams", "streams_upgraded", "streams_eligible",
+                     "streams_eligible_upgraded"):
             self.totals[name] += totals[name]
         self.reasons.update(totals["pass_through"])
 
@@ -116,6 +118,54 @@ def source(package, version=None):
     return folder
 
 
+def python_with(name, *packages):
+    """Debian's Python with packages of PyPI, in a folder of their own."""
+    folder = SOURCES / f"{name}-python"
+    done = folder / "done"
+    if not done.exists():
+        install("python3-venv")
+        subprocess.run(["/usr/bin/python3", "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([folder / "bin/pip", "install", "-q", *packages], check=True)
+        done.touch()
+    return folder / "bin/python3"
+
+
+def source_of_python(package, version):
+    """The source of a PyPI package, unpacked; returns its folder."""
+    folder = SOURCES / f"{package}-{version}"
+    if not folder.exists():
+        pip = python_with("pip").with_name("pip")
+        subprocess.run([pip, "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", SOURCES,
+                        f"{package}=={version}"], check=True)
+        subprocess.run(["tar", "xf", f"{folder}.tar.gz"], cwd=SOURCES, check=True)
+    return folder
+
+
+def cases_told(path):
+    """What the lines say that cpython_cases wrote: results by case, and the case under way."""
+    results, begun = {}, None
+    for line in path.read_text().splitlines() if path.exists() else []:
+        name, result = json.loads(line)
+        if result:
+            results[name], begun = result, None
+        else:
+            begun = name
+    return results, begun
+
+
+def run_unittest(way, name, arguments, seconds_max, python="/usr/bin/python3", **how):
+    """Runs Python's unittest; returns results by case."""
+    told = way.folder / f"{name}.cases"
+    told.unlink(missing_ok=True)
+    command = [python, HERE / "unittest_cases.py", told, "-v", *arguments]
+    _, status = way.run(command, seconds_max, log=f"{name}.log", **how)
+    results, begun = cases_told(told)
+    if begun:
+        results[begun] = NOT_ENDED
+    results[name] = NOT_ENDED if status is None else f"status {status}"
+    return results
+
+
 def differing(plain, accelerated):
     """Names of cases whose results differ, or that only one way has."""
     return sorted(name for name in plain.keys() | accelerated.keys()
@@ -132,6 +182,8 @@ def main(name, run_once):
     """`run_once(way, arguments)` returns {case: result}."""
     parser = argparse.ArgumentParser(description=f"{name}, plain and under shunt run")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each kind")
+    parser.add_argument("--at-once", action="store_true",
+                        help="SHUNT_PAIR=at_once: streams of a few messages reach a ring, too")
     parser.add_argument("--work", default=f"/var/tmp/shunt-suites/{name}", help="folder for results")
     parser.add_argument("only", nargs="*", help="parts of the suite")
     arguments = parser.parse_args()
@@ -145,14 +197,15 @@ def main(name, run_once):
     results = {"plain": [], "accelerated": []}
     for turn in range(arguments.repeat):
         for kind, runs in results.items():
-            way = Way(kind, work / f"{kind}-{turn}")
+            way = Way(kind, work / f"{kind}-{turn}", arguments.at_once)
             runs.append(run_once(way, arguments.only))
             (way.folder / "results.json").write_text(json.dumps(runs[-1], indent=1))
     # `way` is the last accelerated one.
-    sys.exit(show(name, results, way))
+    title = f"{name}, paired at once" if arguments.at_once else name
+    sys.exit(show(title, results, way))
 
 
-def show(name, results, way):
+def show(title, results, way):
     plain, accelerated = results["plain"], results["accelerated"]
     flaky = unsteady(plain)
     different = {case for a, b in zip(plain, accelerated) for case in differing(a, b)}
@@ -163,12 +216,13 @@ def show(name, results, way):
     share = f"{100 * upgraded / eligible:.0f} %" if eligible else "none eligible"
     print("| suite | cases | not skipped | same | different | streams | on the ring of eligible |")
     print("|---|---|---|---|---|---|---|")
-    print(f"| {name} | {len(cases)} | {len(ran)} | {len(cases - different)} "
+    print(f"| {title} | {len(cases)} | {len(ran)} | {len(cases - different)} "
           f"| {len(different - flaky)} | {way.totals['streams']} "
           f"| {upgraded} of {eligible} ({share}) |")
     for case in sorted(different):
         note = " (differs between plain runs, too)" if case in flaky else ""
         told = [f"{a.get(case)} / {b.get(case)}" for a, b in zip(plain, accelerated)]
         print(f"- {case}: plain / accelerated {'; '.join(told)}{note}")
+    print(f"on a ring at some time: {way.totals['streams_upgraded']} of all streams")
     print("reasons:", dict(way.reasons.most_common()))
     return 1 if different - flaky else 0
