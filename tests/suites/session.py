@@ -17,6 +17,7 @@ import suite
 
 SECONDS_MAX = 60
 SHORT = 300
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 # Functions that every line may use.
 FUNCTIONS = {
     "bytes": "python3 -c 'import random; import sys; left = int(sys.argv[1]); source = random.Random(1)\n"
@@ -90,7 +91,7 @@ def run(name, line, seconds):
     with open(paths[0], "wb") as out, open(paths[1], "wb") as err:
         child = subprocess.Popen(["bash", "-c", line], stdin=subprocess.DEVNULL, stdout=out,
                                  stderr=err, start_new_session=True, cwd=folder,
-                                 env={**os.environ, **functions})
+                                 env={**os.environ, **functions, "PATH": PATH})
         try:
             status = child.wait(seconds)
         except subprocess.TimeoutExpired:
