@@ -220,11 +220,12 @@ pub fn look(index: u32, socket: &'static Socket) {
     let generation = socket.generation.load(Relaxed);
     let control = match handles::accept_from(listener) {
         Ok(control) => control,
-        Err(error) if error.0 == libc::EAGAIN || error.0 == libc::EINTR => return,
-        Err(_) => {
+        Err(error) if matches!(error.0, libc::EMFILE | libc::ENFILE) => {
             stop_waiting(socket);
             return settle(socket, Reason::NoDescriptors);
         }
+        // Nobody yet, or another thread has closed it since.
+        Err(_) => return,
     };
     stop_waiting(socket);
     socket.stage.store(stage::MEETING, Relaxed);
