@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::*;
 
 use shunt_link::elsewhere;
-use shunt_os::handles;
+use shunt_os::{handles, tcp};
 use shunt_stats::Reason;
 
 use crate::calls::descriptor::{classify, forget, opened};
@@ -51,6 +51,12 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
     elsewhere::note();
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
     let socket = pool::get(index);
+    let was_shut = socket.shut_writing.load(SeqCst);
+    let peer_shut = || socket.recv.lock().peer_shut || tcp::peer_has_ended(fd);
+    if was_shut && socket.mode() == Mode::Attached && peer_shut() {
+        // Both ends have sent a FIN, if one of them is held back: to TCP that is no connection.
+        return Outcome::Failed(libc::ENOTCONN);
+    }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         socket.shut_reading.store(true, SeqCst);
     }

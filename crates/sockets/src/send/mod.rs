@@ -212,7 +212,12 @@ fn attempt(
     heard: bool,
 ) -> Result<Attempt, Broken> {
     if side.fin_pending {
-        return Ok(Attempt::Shut);
+        // A pending error comes first, and is taken by who is told.
+        let fd = socket.fd.load(Relaxed);
+        return Ok(match handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
+            Ok(number) if number != 0 && number != libc::EPIPE => Attempt::Error(number),
+            _ => Attempt::Shut,
+        });
     }
     match observe_writer(socket, side)? {
         WriterOn::Ring => {}
