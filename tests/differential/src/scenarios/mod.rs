@@ -6,6 +6,7 @@ mod descriptors;
 mod ends;
 mod left_bytes;
 mod options;
+mod other_ways;
 mod processes;
 mod readiness;
 mod sandboxes;
@@ -44,6 +45,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         readiness::ALL,
         sandboxes::ALL,
         left_bytes::ALL,
+        other_ways::ALL,
         processes::ALL,
         descriptors::ALL,
         options::ALL,
