@@ -428,7 +428,14 @@ pub unsafe fn send_messages(
         match outcome {
             Outcome::Handled(bytes) | Outcome::Genuine(bytes) if bytes >= 0 => {
                 // SAFETY: as above.
-                unsafe { (*one).msg_len = bytes as c_uint };
+                let wanted = unsafe {
+                    (*one).msg_len = bytes as c_uint;
+                    send::wanted(vector((*one).msg_hdr.msg_iov, (*one).msg_hdr.msg_iovlen))
+                };
+                if (bytes as usize) < wanted {
+                    // The next message would stand where this one's rest belongs.
+                    return Outcome::Handled(at as isize + 1);
+                }
             }
             Outcome::Failed(_) | Outcome::Genuine(_) if at > 0 => {
                 return Outcome::Handled(at as isize);
