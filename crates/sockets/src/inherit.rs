@@ -141,8 +141,9 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
     }
     wait::epoll::settle_for_good();
     let held = FORKING.lock();
-    let mut shared = Vec::new();
-    pool::each(|index, socket| {
+    // Nothing is allocated here: `_Fork` may be called in a signal handler.
+    let mut some = false;
+    pool::each(|_, socket| {
         if socket.mode() == Mode::Free {
             return;
         }
@@ -156,10 +157,11 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
         attach::share_reader(socket);
         if let Some(member) = member(socket) {
             member.holders.fetch_add(1, AcqRel);
-            shared.push((index, socket.generation.load(Relaxed)));
+            socket.counted_for_child.store(true, Relaxed);
+            some = true;
         }
     });
-    if !shared.is_empty() && CALL_BELL.load(Relaxed) < 0 {
+    if some && CALL_BELL.load(Relaxed) < 0 {
         if let (Some(service), Ok(bell)) = (service::running(), handles::eventfd()) {
             CALL_BELL.store(bell, Relaxed);
             service.watch_family(bell);
@@ -171,16 +173,13 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
         held.end_in_child();
         return child;
     }
-    if child < 0 {
-        for (index, generation) in shared {
-            let socket = pool::get(index);
-            if socket.generation.load(Relaxed) == generation {
-                if let Some(member) = member(socket) {
-                    member.holders.fetch_sub(1, AcqRel);
-                }
-            }
+    pool::each(|_, socket| {
+        // A stream that was closed meanwhile has let go of its member.
+        let counted = socket.counted_for_child.swap(false, Relaxed);
+        if let (true, true, Some(member)) = (counted, child < 0, member(socket)) {
+            member.holders.fetch_sub(1, AcqRel);
         }
-    }
+    });
     child
 }
 
@@ -211,8 +210,10 @@ fn after_fork() {
         socket.native_send.store(0, Relaxed);
         socket.forget_entry();
         search::stop_waiting(socket);
+        socket.counted_for_child.store(false, Relaxed);
         if socket.closing.swap(false, Relaxed) {
             // The parent's, for a call of its own that is not over.
+            let_go(socket);
             handles::close(socket.fd.load(Relaxed));
             return socket.set_mode(Mode::Free);
         }

@@ -113,6 +113,9 @@ impl Waiting {
 
     pub fn end(&mut self) {
         self.count = self.count.saturating_sub(1);
+        if self.last == threads::name() {
+            self.last = 0;
+        }
     }
 
     /// Calls of other threads.
@@ -161,6 +164,10 @@ pub struct Socket {
     pub deferrals: AtomicU32,
     /// Its rendezvous was given up for another stream's.
     pub gave_way: AtomicBool,
+    /// How often its reader was asked in vain to let it leave the ring.
+    pub tries_to_leave: AtomicU32,
+    /// A fork under way has counted the child as a holder.
+    pub counted_for_child: AtomicBool,
     /// When a copy of its descriptor was sent to the peer, which is to close it at once; 0: never.
     pub shown_ns: AtomicU64,
     /// The rendezvous that waits, or -1.
@@ -256,6 +263,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.deferrals.store(0, Relaxed);
     socket.gave_way.store(false, Relaxed);
     socket.shown_ns.store(0, Relaxed);
+    socket.tries_to_leave.store(0, Relaxed);
     socket.messages_in.store(0, Relaxed);
     socket.messages_out.store(0, Relaxed);
     socket.bytes.store(0, Relaxed);
@@ -377,6 +385,8 @@ impl Socket {
             deferrals: AtomicU32::new(0),
             gave_way: AtomicBool::new(false),
             shown_ns: AtomicU64::new(0),
+            tries_to_leave: AtomicU32::new(0),
+            counted_for_child: AtomicBool::new(false),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
             messages_in: AtomicU32::new(0),

@@ -266,8 +266,8 @@ pub fn is_stopped(pid: i32) -> bool {
     }
     let Ok(path) = std::ffi::CString::new(format!("/proc/{pid}/stat")) else { return false };
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: a NUL-terminated path.
     let opened = place_high_at_once(|| {
+        // SAFETY: a NUL-terminated path.
         unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) }.map(|fd| fd as i32)
     });
     let Ok(fd) = opened else { return false };

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 
 use shunt_os::real;
 use shunt_sockets::calls::descriptor as calls;
+use shunt_sockets::receive::is_no_address;
 
 use crate::boundary::before;
 
@@ -69,9 +70,12 @@ pub unsafe extern "C" fn lio_listio64(
 /// `io_submit` by number (io_submit(2)): `aio_fildes` of the kernel's `iocb` (linux/aio_abi.h).
 pub unsafe fn before_submit(list: *const *const c_void, count: isize) {
     const AIO_FILDES: usize = 20;
+    if is_no_address(list.cast_mut().cast()) {
+        return;
+    }
     for at in 0..count.clamp(0, 1 << 16) as usize {
         let block = unsafe { *list.add(at) };
-        if !block.is_null() {
+        if !is_no_address(block.cast_mut()) {
             let fd = unsafe { block.cast::<u8>().add(AIO_FILDES).cast::<c_int>().read() };
             before(|| calls::before_aio(fd));
         }

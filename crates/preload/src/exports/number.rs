@@ -3,13 +3,11 @@
 use core::ffi::{c_int, c_long, c_uint, c_ulong};
 
 use shunt_os::real;
+use shunt_sockets::receive::is_no_address;
 
 use super::{descriptor, io, process, quiet, readiness, socket};
 
 /// glibc's function takes up to six arguments after the number, whatever the call needs.
-/// Of a clone whose child is a thread, or one of vfork.
-const SHARES_MEMORY: usize = (libc::CLONE_VM | libc::CLONE_THREAD) as usize;
-
 #[no_mangle]
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -95,8 +93,11 @@ pub unsafe extern "C" fn syscall(
             }
             libc::SYS_pselect6 => {
                 // The last argument is a mask and its length (select(2)).
-                let mask = (f as *const *const libc::sigset_t).as_ref().copied();
-                let mask = mask.unwrap_or(core::ptr::null());
+                let last = f as *const *const libc::sigset_t;
+                if !last.is_null() && is_no_address(last.cast_mut().cast()) {
+                    return real::syscall(number, a, b, c, d, e, f);
+                }
+                let mask = last.as_ref().copied().unwrap_or(core::ptr::null());
                 readiness::pselect(fd, b as _, c as _, d as _, e as _, mask).into()
             }
             libc::SYS_io_submit => {
@@ -105,8 +106,8 @@ pub unsafe extern "C" fn syscall(
             }
             libc::SYS_pidfd_getfd => descriptor::pidfd_getfd(fd, b as c_int, c as c_uint).into(),
             libc::SYS_fork => process::fork_by(genuine).into(),
-            libc::SYS_clone if a & SHARES_MEMORY == 0 => process::fork_by(genuine).into(),
-            libc::SYS_clone3 if a != 0 && *(a as *const usize) & SHARES_MEMORY == 0 => {
+            libc::SYS_clone if a & SHARES == 0 => process::fork_by(genuine).into(),
+            libc::SYS_clone3 if !is_no_address(a as _) && *(a as *const usize) & SHARES == 0 => {
                 process::fork_by(genuine).into()
             }
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
@@ -114,3 +115,6 @@ pub unsafe extern "C" fn syscall(
         }
     }
 }
+
+/// Of a clone whose child is a thread, or one of vfork, or has this process's descriptors.
+const SHARES: usize = (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES) as usize;

@@ -69,7 +69,9 @@ pub unsafe extern "C" fn forkpty(
 #[no_mangle]
 pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
     // It has the numbers 0, 1 and 2 afterwards, and its own is closed.
-    before(|| (0..3).chain([fd]).for_each(shunt_sockets::calls::descriptor::replaced));
+    if unsafe { libc::isatty(fd) } == 1 {
+        before(|| (0..3).chain([fd]).for_each(shunt_sockets::calls::descriptor::replaced));
+    }
     unsafe { real::login_tty(fd) }
 }
 

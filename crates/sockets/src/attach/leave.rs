@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::incoming;
 use shunt_link::Link;
+use shunt_os::clock;
 use shunt_pairing::message::Kind;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::{End, ReaderOn, StopOutcome, WriterOn};
@@ -30,24 +31,33 @@ pub fn leave_all(streams: &[u32], reason: Reason) {
 }
 
 /// As [`leave_all`], in the service thread, which has others to answer: returns the streams whose
-/// readers did not stop yet, for another try.
+/// readers did not stop yet, for another try. Of those tries there is an end.
 pub fn leave_soon(streams: &[u32], reason: Reason) -> Vec<u32> {
+    const TRIES: u32 = (LEAVE_NS_MAX / ANSWER_NS_MAX) as u32;
     leave_within(streams, reason, ANSWER_NS_MAX)
+        .into_iter()
+        .filter(|index| pool::get(*index).tries_to_leave.fetch_add(1, Relaxed) < TRIES)
+        .collect()
 }
 
+/// Takes back what can be within `limit` ns; returns what was not asked for long enough. A program's
+/// thread asks for as long as anybody.
 fn leave_within(streams: &[u32], reason: Reason, limit: u64) -> Vec<u32> {
     let begun: Vec<Leaving> =
         streams.iter().filter_map(|index| Leaving::begin(*index, reason)).collect();
+    let end = clock::now_ns() + limit;
     let undone = |leaving: Leaving| {
         let index = leaving.index;
-        (!leaving.finish(reason, limit)).then_some(index)
+        let last = limit == LEAVE_NS_MAX
+            || pool::get(index).tries_to_leave.load(Relaxed) as u64 >= LEAVE_NS_MAX / ANSWER_NS_MAX;
+        (!leaving.finish(reason, end, last)).then_some(index)
     };
     begun.into_iter().filter_map(undone).collect()
 }
 
-/// How long a thread of the program's waits for a reader that does not stop, in ns: it only lacks a
-/// processor, and what it left could not be sent in order without its word.
-const LEAVE_NS_MAX: u64 = 10_000_000_000;
+/// How long readers that do not stop are waited for, in ns: what they leave could not be sent in order
+/// without their word, but they may be stopped themselves.
+const LEAVE_NS_MAX: u64 = 1_000_000_000;
 
 /// A stream on its way back to TCP.
 struct Leaving {
@@ -97,11 +107,11 @@ impl Leaving {
         })
     }
 
-    /// False if the reader has not stopped by then; only the service thread has it so.
-    fn finish(self, reason: Reason, limit: u64) -> bool {
+    /// False if the reader has not stopped by `end`, unless this try is the last.
+    fn finish(self, reason: Reason, end: u64, last: bool) -> bool {
         let socket = pool::get(self.index);
-        let stopped = !self.told_to_stop || await_stop(self.link, self.slot, limit);
-        if !stopped && limit < LEAVE_NS_MAX {
+        let stopped = !self.told_to_stop || await_stop(self.link, self.slot, end);
+        if !stopped && !last {
             return false;
         }
         let mut done = (|| -> Result<bool, Broken> {
@@ -128,8 +138,17 @@ impl Leaving {
         if self.asked && done.is_ok() {
             await_answer(self.link, self.slot);
         }
-        if matches!((reason, &done), (Reason::Exec | Reason::PassedDescriptor, Ok(false))) {
-            // This process, or its threads, may be gone soon: the rest must be out before.
+        // This process, or its threads, may be gone soon, or somebody else writes to TCP next: the rest
+        // must be out before.
+        let first = matches!(
+            reason,
+            Reason::Exec
+                | Reason::PassedDescriptor
+                | Reason::Fdopen
+                | Reason::StandardStream
+                | Reason::Aio
+        );
+        if first && matches!(done, Ok(false)) {
             done = resend_all(socket);
         }
         match done {

@@ -45,17 +45,18 @@ pub fn ask_to_stop(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken>
     Ok(asks)
 }
 
-/// After [`ask_to_stop`], no lock held: waits for the reader to have stopped. False if it has not, and
-/// must: while it only waits for a processor, or another process reads the stream as well.
-pub(super) fn await_stop(link: &Link, slot: u32, limit: u64) -> bool {
-    let began = clock::now_ns();
-    while clock::now_ns() - began < limit {
-        wait_until(ANSWER_NS_MAX, || !link.is_alive() || !is_seen(link, slot));
-        if !link.is_alive() || may_leave_unread(link, slot) {
-            return true;
+/// After [`ask_to_stop`], no lock held: waits until `end` for the reader to have stopped. False if it
+/// has not, and should: while it only waits for a processor, or another process reads the stream too.
+pub(super) fn await_stop(link: &Link, slot: u32, end: u64) -> bool {
+    let left = || end.saturating_sub(clock::now_ns());
+    let stopped = || !link.is_alive() || !is_seen(link, slot);
+    while left() > 0 && !stopped() {
+        wait_until(left().min(ANSWER_NS_MAX), stopped);
+        if may_leave_unread(link, slot) {
+            break;
         }
     }
-    false
+    stopped() || may_leave_unread(link, slot)
 }
 
 /// Whether a ring whose reader does not answer may be left with what is in it. One that has not come

@@ -124,11 +124,18 @@ pub fn write_parts(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize)
     write(fd, vector, genuine)
 }
 
-/// The flags of preadv2 and pwritev2 that a stream knows; of others the kernel says EOPNOTSUPP.
-fn flags_now(flags: c_int) -> Option<c_int> {
-    const QUIET: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC;
+/// The flags of preadv2 and pwritev2 that mean something on a stream, or nothing. What others mean the
+/// kernel says, of a stream that is on TCP.
+fn flags_now(fd: c_int, flags: c_int) -> Option<c_int> {
+    const RWF_NOAPPEND: c_int = 0x20;
+    let quiet =
+        libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND | RWF_NOAPPEND;
     let now = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
-    (flags & !(QUIET | libc::RWF_NOWAIT) == 0).then_some(now)
+    if flags & !(quiet | libc::RWF_NOWAIT) != 0 {
+        super::descriptor::before_aio(fd);
+        return None;
+    }
+    Some(now)
 }
 
 /// `preadv2` at the stream's own place.
@@ -138,7 +145,7 @@ pub fn read_now(
     flags: c_int,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    match flags_now(flags) {
+    match flags_now(fd, flags) {
         Some(now) if vector.iter().any(|part| part.iov_len > 0) => {
             receive(fd, vector, now, genuine)
         }
@@ -153,7 +160,7 @@ pub fn write_now(
     flags: c_int,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    match flags_now(flags) {
+    match flags_now(fd, flags) {
         Some(now) if vector.iter().any(|part| part.iov_len > 0) => send(fd, vector, now, genuine),
         _ => Outcome::PassThrough,
     }

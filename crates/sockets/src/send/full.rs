@@ -112,7 +112,8 @@ fn spill_now(index: u32, socket: &'static Socket) -> bool {
         }
         let slot = socket.slot.load(Relaxed);
         if socket.link().is_some_and(|link| !may_leave_unread(link, slot)) {
-            side.looks_for_stop = 0;
+            // It was asked, and will answer when it can.
+            side.looks_for_stop = 1;
             return false;
         }
         let done = observe_writer(socket, &mut side)

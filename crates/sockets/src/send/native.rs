@@ -8,7 +8,7 @@ use shunt_link::elsewhere;
 use shunt_os::{handles, set_errno, threads};
 
 use super::{send, wait_for_room, wanted, Request};
-use crate::attach::{go_down, observe_writer, resend, Broken};
+use crate::attach::{break_stream, go_down, observe_writer, resend, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{stage, Mode, Socket};
 use crate::receive::parts;
@@ -114,6 +114,14 @@ pub fn on_tcp(
                 return Outcome::Genuine(result);
             }
             Clear::Gone => return Outcome::PassThrough,
+            Clear::Broken => {
+                break_stream(index, socket);
+                return Outcome::PassThrough;
+            }
+            Clear::Shut => {
+                shunt_os::signals::raise_sigpipe();
+                return Outcome::Failed(libc::EPIPE);
+            }
             Clear::NotYet => {}
         }
         if socket.nonblocking.load(Relaxed) {
@@ -131,6 +139,9 @@ enum Clear {
     /// `native_send` is counted.
     Now,
     NotYet,
+    /// The program has shut this direction; the kernel is not told yet.
+    Shut,
+    Broken,
     Gone,
 }
 
@@ -138,6 +149,9 @@ fn clear_for_tcp(socket: &Socket) -> Clear {
     let mut side = socket.send.lock();
     if socket.mode() != Mode::Attached {
         return Clear::Gone;
+    }
+    if side.fin_pending {
+        return Clear::Shut;
     }
     let down = observe_writer(socket, &mut side)
         .and_then(|_| go_down(socket, &mut side))
@@ -148,7 +162,7 @@ fn clear_for_tcp(socket: &Socket) -> Clear {
             Clear::Now
         }
         Ok(false) => Clear::NotYet,
-        Err(Broken) => Clear::Gone,
+        Err(Broken) => Clear::Broken,
     }
 }
 
