@@ -9,6 +9,7 @@ use shunt_os::handles::{self, Received};
 use shunt_os::peer::{Endpoint, Owner, Tuple};
 use shunt_pairing::message::{Kind, Message, NO_SLOT};
 use shunt_pairing::trust;
+use shunt_stats::Reason;
 
 use super::handshake::show;
 use super::links::{links_serving, released, return_slot};
@@ -27,47 +28,63 @@ pub(super) struct Offered {
 }
 
 impl Work {
+    /// Offers the stream to the process at the other end of `link`, the `tried`th that serves the
+    /// stream's address; if that cannot be, as [`try_elsewhere`](Self::try_elsewhere).
     pub(super) fn offer(&mut self, index: u32, generation: u32, link: &'static Link, tried: u32) {
         let socket = pool::get(index);
         let tuple = *socket.tuple.lock();
         let (Some(tuple), true) = (tuple, socket.generation.load(Relaxed) == generation) else {
             return;
         };
-        let offered = (|| {
-            let owner = self.owner_uid(&tuple, link.peer_uid).ok()?;
-            let slot = match link.side {
-                Side::Master => link.slots.take()?,
-                Side::Guest => NO_SLOT,
-            };
-            let id = self.next_offer;
-            self.next_offer += 1;
-            let message = Message { kind: Kind::Offer, slot, id, tuple };
-            let sent = show(socket, generation, |fd| {
-                handles::send_message(link.control, &message.encode(), &[fd])
-            });
-            if sent.is_err() {
-                return_slot(link, slot);
-                return None;
-            }
-            Some(Offered { id, index, generation, link, owner, tuple, slot, tried })
-        })();
-        match offered {
-            Some(offered) => self.offered.push(offered),
-            None => self.try_elsewhere(index, generation, tuple, tried),
+        match self.offer_by(index, generation, link, tried, &tuple) {
+            Ok(()) => {}
+            // No link is better than another: the other end is not accepted yet, or gone.
+            Err(Reason::NoSocketDiagnosis) => search::meet(index, socket, generation, &tuple),
+            Err(_) => self.try_elsewhere(index, generation, tuple, tried),
         }
     }
 
-    /// Another link that serves the same address, or the rendezvous.
+    fn offer_by(
+        &mut self,
+        index: u32,
+        generation: u32,
+        link: &'static Link,
+        tried: u32,
+        tuple: &Tuple,
+    ) -> Result<(), Reason> {
+        let owner = self.owner_uid(tuple, link.peer_uid)?;
+        let slot = match link.side {
+            Side::Master => link.slots.take().ok_or(Reason::NoMemory)?,
+            Side::Guest => NO_SLOT,
+        };
+        let id = self.next_offer;
+        self.next_offer += 1;
+        let message = Message { kind: Kind::Offer, slot, id, tuple: *tuple };
+        let sent = show(pool::get(index), generation, |fd| {
+            handles::send_message(link.control, &message.encode(), &[fd])
+        });
+        if sent.is_err() {
+            return_slot(link, slot);
+            return Err(Reason::LinkFailed);
+        }
+        let offered = Offered { id, index, generation, link, owner, tuple: *tuple, slot, tried };
+        self.offered.push(offered);
+        Ok(())
+    }
+
+    /// Another link that serves the same address, or the rendezvous. There may be hundreds of links.
     pub(super) fn try_elsewhere(&mut self, index: u32, generation: u32, tuple: Tuple, tried: u32) {
         let socket = pool::get(index);
         if socket.generation.load(Relaxed) != generation || socket.mode() != Mode::Plain {
             return;
         }
-        let next = links_serving(&tuple.remote).into_iter().nth(tried as usize + 1);
-        match next {
-            Some(link) => self.offer(index, generation, link, tried + 1),
-            None => search::meet(index, socket, generation, &tuple),
+        for (at, link) in links_serving(&tuple.remote).into_iter().enumerate() {
+            let at = at as u32;
+            if at > tried && self.offer_by(index, generation, link, at, &tuple).is_ok() {
+                return;
+            }
         }
+        search::meet(index, socket, generation, &tuple);
     }
 
     /// The peer offers a stream: is its other end ours?
