@@ -46,6 +46,8 @@ pub struct Link {
     pub peer_uid: u32,
     pub peer_pid: i32,
     alive: AtomicBool,
+    /// The last of our doings elsewhere that the peer was told of.
+    told: AtomicU32,
     /// Slot to the index of the stream in the program's table.
     streams: Box<[AtomicU32]>,
     pub slots: Slots,
@@ -69,6 +71,7 @@ impl Link {
             peer_uid: peer.0,
             peer_pid: peer.1,
             alive: AtomicBool::new(true),
+            told: AtomicU32::new(0),
             streams: (0..count).map(|_| AtomicU32::new(VACANT)).collect(),
             slots: Slots::new(count),
         }
@@ -129,10 +132,14 @@ impl Link {
     pub fn notify(&self, slot: u32) {
         let owner = self.side.other();
         let map = self.memory.ready(owner);
-        map.did_elsewhere(elsewhere::count());
-        if !map.is_marked(slot) {
-            self.memory.stamp(slot, owner).store(clock::stamp(), Relaxed);
+        // Nothing of the map is loaded before it is changed: that would move its lines twice. A slot
+        // is marked again only after its owner has looked, so that the stamp is of its first mark.
+        let done = elsewhere::count();
+        if self.told.load(Relaxed) != done {
+            self.told.store(done, Relaxed);
+            map.did_elsewhere(done);
         }
+        self.memory.stamp(slot, owner).store(clock::stamp(), Relaxed);
         map.mark(slot);
         if map.take_sleeper() {
             self.with_bells(|bells| handles::ring(bells.peer));

@@ -74,20 +74,11 @@ impl ReadyMap {
         self.summary[word / 64].fetch_or(1 << (word % 64), release(Point::SummaryPublish));
     }
 
-    /// Whether `slot` is marked already.
-    #[inline]
-    pub fn is_marked(&self, slot: u32) -> bool {
-        let word = self.words.get((slot / 64) as usize);
-        word.is_some_and(|word| word.load(Relaxed) & 1 << (slot % 64) != 0)
-    }
-
     /// Before a mark: how often the marker has done something that its owner hears of by other
     /// means, in a count that wraps.
     #[inline]
     pub fn did_elsewhere(&self, count: u32) {
-        if self.elsewhere.load(Relaxed) != count {
-            self.elsewhere.store(count, Relaxed);
-        }
+        self.elsewhere.store(count, Relaxed);
     }
 
     /// After a drain: the count that came with a mark, or a later one.

@@ -26,7 +26,7 @@ struct Marked {
 /// Takes the marks of some links and stirs their streams, in the order in which they were marked: whose
 /// bytes came first is told first.
 fn stir_marked(links: &[&'static Link]) {
-    const FEW: usize = 32;
+    const FEW: usize = 8;
     let mut few: [Option<Marked>; FEW] = [None; FEW];
     let mut many: Vec<Marked> = Vec::new();
     let mut count = 0;
@@ -46,7 +46,9 @@ fn stir_marked(links: &[&'static Link]) {
         }
     };
     let few = &mut few[..count.min(FEW)];
-    if many.is_empty() {
+    if count == 1 {
+        few.iter().flatten().for_each(stir);
+    } else if many.is_empty() {
         few.sort_unstable_by_key(|marked| marked.map(|marked| marked.stamp));
         few.iter().flatten().for_each(stir);
     } else {
