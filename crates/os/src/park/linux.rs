@@ -1,6 +1,6 @@
 //! `futex(2)`, process-shared.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU32;
 
 use crate::{clock, sys, Errno, Result};
@@ -30,14 +30,41 @@ pub unsafe fn wait_cancellable(
     farewell: unsafe extern "C" fn(*mut c_void),
     argument: *mut c_void,
 ) -> Result<()> {
-    let span = timeout_ns.map(clock::span);
-    let pointer = span.as_ref().map_or(core::ptr::null(), |s| s as *const _);
-    // SAFETY: the word is mapped, the timespec outlives the call; the rest is the caller's promise.
-    let result = unsafe { sleep_cancellable(word.as_ptr(), value, pointer, farewell, argument) };
-    if result < 0 {
-        Err(Errno(-result as i32))
-    } else {
-        Ok(())
+    let mut sleep = Sleep { word, value, timeout_ns, slept: Ok(()) };
+    // SAFETY: `Sleep::sleep` takes one, which outlives the call; the rest is the caller's promise.
+    unsafe { call_cancellable(Sleep::sleep, (&raw mut sleep).cast(), farewell, argument) };
+    sleep.slept
+}
+
+/// A [`wait`] that may be cancelled at any instruction, since a bare system call is no cancellation
+/// point. Elsewhere than on x86-64, where [`call_cancellable`] bids no farewell, it is none.
+struct Sleep<'a> {
+    word: &'a AtomicU32,
+    value: u32,
+    timeout_ns: Option<u64>,
+    slept: Result<()>,
+}
+
+impl Sleep<'_> {
+    /// # Safety
+    /// `itself` is a sleep.
+    unsafe extern "C" fn sleep(itself: *mut c_void) {
+        const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
+        extern "C" {
+            fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+        }
+        // SAFETY: the caller's word.
+        let sleep = unsafe { &mut *itself.cast::<Sleep>() };
+        let mut kind = 0;
+        if cfg!(target_arch = "x86_64") {
+            // SAFETY: a place for the kind before; this frame owns nothing that must be dropped.
+            unsafe { pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut kind) };
+        }
+        sleep.slept = wait(sleep.word, sleep.value, sleep.timeout_ns);
+        if cfg!(target_arch = "x86_64") {
+            // SAFETY: as above.
+            unsafe { pthread_setcanceltype(kind, &raw mut kind) };
+        }
     }
 }
 
@@ -56,82 +83,11 @@ extern "C" {
     fn __pthread_register_cancel();
     fn __pthread_unregister_cancel();
     fn __pthread_unwind_next();
-    fn pthread_setcanceltype();
-}
-
-/// What `pthread_cleanup_push` and `_pop` of pthread.h make of a C function, around a futex wait that
-/// may be cancelled at any instruction. Returns what the kernel does.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-unsafe extern "C" fn sleep_cancellable(
-    word: *mut u32,
-    value: u32,
-    span: *const libc::timespec,
-    farewell: unsafe extern "C" fn(*mut c_void),
-    argument: *mut c_void,
-) -> isize {
-    // On the stack: 112 bytes of __pthread_unwind_buf_t, the cancel type before at 120, the kernel's
-    // answer at 128. __sigsetjmp returns a second time when the thread is cancelled.
-    core::arch::naked_asm!(
-        "push rbp",
-        "mov rbp, rsp",
-        "push rbx", "push r12", "push r13", "push r14", "push r15",
-        "sub rsp, 136",
-        "mov rbx, rdi", "mov r12d, esi", "mov r13, rdx", "mov r14, rcx", "mov r15, r8",
-        "mov rdi, rsp", "xor esi, esi",
-        "call {set_jump}",
-        "test eax, eax",
-        "jnz 2f",
-        "mov rdi, rsp",
-        "call {register}",
-        "mov edi, {asynchronous}", "lea rsi, [rsp + 120]",
-        "call {set_type}",
-        "mov eax, {futex}", "mov rdi, rbx", "xor esi, esi", "mov edx, r12d", "mov r10, r13",
-        "xor r8d, r8d", "xor r9d, r9d",
-        "syscall",
-        "mov [rsp + 128], rax",
-        "mov edi, [rsp + 120]", "lea rsi, [rsp + 124]",
-        "call {set_type}",
-        "mov rdi, rsp",
-        "call {unregister}",
-        "mov rax, [rsp + 128]",
-        "lea rsp, [rbp - 40]",
-        "pop r15", "pop r14", "pop r13", "pop r12", "pop rbx", "pop rbp",
-        "ret",
-        "2:",
-        "mov rdi, r15",
-        "call r14",
-        "mov rdi, rsp",
-        "call {unwind}",
-        "ud2",
-        set_jump = sym __sigsetjmp,
-        register = sym __pthread_register_cancel,
-        unregister = sym __pthread_unregister_cancel,
-        unwind = sym __pthread_unwind_next,
-        set_type = sym pthread_setcanceltype,
-        asynchronous = const 1,
-        futex = const libc::SYS_futex,
-    )
-}
-
-/// Elsewhere the wait is no cancellation point.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn sleep_cancellable(
-    word: *mut u32,
-    value: u32,
-    span: *const libc::timespec,
-    _farewell: unsafe extern "C" fn(*mut c_void),
-    _argument: *mut c_void,
-) -> isize {
-    // SAFETY: the caller's promise.
-    match unsafe { sys!(libc::SYS_futex, word, libc::FUTEX_WAIT, value, span) } {
-        Ok(_) => 0,
-        Err(error) => -(error.0 as isize),
-    }
 }
 
 /// Makes `call(its)`, in which the thread may be cancelled at glibc's cancellation points; if it is,
-/// the thread ends there, after `farewell(argument)`.
+/// the thread ends there, after `farewell(argument)`: what `pthread_cleanup_push` and `_pop` of
+/// pthread.h make of a C function.
 ///
 /// # Safety
 /// Both functions may be called so on this thread, and do not unwind by themselves; the frames
@@ -144,8 +100,8 @@ pub unsafe extern "C" fn call_cancellable(
     farewell: unsafe extern "C" fn(*mut c_void),
     argument: *mut c_void,
 ) {
-    // As above. A thread that is cancelled arrives by way of __sigsetjmp, whose second return finds
-    // the registers that the callee preserves as they were.
+    // On the stack: 112 bytes of __pthread_unwind_buf_t. A thread that is cancelled arrives by way of
+    // __sigsetjmp, whose second return finds the registers that the callee preserves as they were.
     core::arch::naked_asm!(
         ".cfi_startproc",
         "push rbp",

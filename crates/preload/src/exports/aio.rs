@@ -21,51 +21,32 @@ unsafe fn before_list(list: *const *mut c_void, count: c_int) {
     }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn aio_read(block: *mut c_void) -> c_int {
-    unsafe { before_aio(block) };
-    unsafe { real::aio_read(block) }
+macro_rules! one_request {
+    ($($name:ident),*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(block: *mut c_void) -> c_int {
+            unsafe { before_aio(block) };
+            unsafe { real::$name(block) }
+        }
+    )* };
 }
+one_request!(aio_read, aio_read64, aio_write, aio_write64);
 
-#[no_mangle]
-pub unsafe extern "C" fn aio_read64(block: *mut c_void) -> c_int {
-    unsafe { before_aio(block) };
-    unsafe { real::aio_read64(block) }
+macro_rules! list_of_requests {
+    ($($name:ident),*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            mode: c_int,
+            list: *const *mut c_void,
+            count: c_int,
+            notice: *mut c_void,
+        ) -> c_int {
+            unsafe { before_list(list, count) };
+            unsafe { real::$name(mode, list, count, notice) }
+        }
+    )* };
 }
-
-#[no_mangle]
-pub unsafe extern "C" fn aio_write(block: *mut c_void) -> c_int {
-    unsafe { before_aio(block) };
-    unsafe { real::aio_write(block) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn aio_write64(block: *mut c_void) -> c_int {
-    unsafe { before_aio(block) };
-    unsafe { real::aio_write64(block) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn lio_listio(
-    mode: c_int,
-    list: *const *mut c_void,
-    count: c_int,
-    notice: *mut c_void,
-) -> c_int {
-    unsafe { before_list(list, count) };
-    unsafe { real::lio_listio(mode, list, count, notice) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn lio_listio64(
-    mode: c_int,
-    list: *const *mut c_void,
-    count: c_int,
-    notice: *mut c_void,
-) -> c_int {
-    unsafe { before_list(list, count) };
-    unsafe { real::lio_listio64(mode, list, count, notice) }
-}
+list_of_requests!(lio_listio, lio_listio64);
 
 /// `io_submit` by number (io_submit(2)): `aio_fildes` of the kernel's `iocb` (linux/aio_abi.h).
 pub unsafe fn before_submit(list: *const *const c_void, count: isize) {

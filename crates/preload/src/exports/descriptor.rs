@@ -107,25 +107,20 @@ pub unsafe extern "C" fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE
     unsafe { fdopen(fd, mode) }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn freopen(
-    path: *const c_char,
-    mode: *const c_char,
-    file: *mut FILE,
-) -> *mut FILE {
-    unsafe { before_reopening(path, file) };
-    unsafe { real::freopen(path, mode, file) }
+macro_rules! reopen {
+    ($($name:ident),*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            path: *const c_char,
+            mode: *const c_char,
+            file: *mut FILE,
+        ) -> *mut FILE {
+            unsafe { before_reopening(path, file) };
+            unsafe { real::$name(path, mode, file) }
+        }
+    )* };
 }
-
-#[no_mangle]
-pub unsafe extern "C" fn freopen64(
-    path: *const c_char,
-    mode: *const c_char,
-    file: *mut FILE,
-) -> *mut FILE {
-    unsafe { before_reopening(path, file) };
-    unsafe { real::freopen64(path, mode, file) }
-}
+reopen!(freopen, freopen64);
 
 /// The file's number is closed, and given to what is at `path`. Without a path it stays open.
 unsafe fn before_reopening(path: *const c_char, file: *mut FILE) {

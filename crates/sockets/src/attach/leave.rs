@@ -27,29 +27,31 @@ pub fn leave(index: u32, reason: Reason) {
 
 /// As [`leave`]; the peers do their shares at the same time.
 pub fn leave_all(streams: &[u32], reason: Reason) {
-    leave_within(streams, reason, LEAVE_NS_MAX);
+    leave_within(streams, reason, LEAVE_NS_MAX, |_| true);
 }
 
 /// As [`leave_all`], in the service thread, which has others to answer: returns the streams whose
 /// readers did not stop yet, for another try. Of those tries there is an end.
 pub fn leave_soon(streams: &[u32], reason: Reason) -> Vec<u32> {
     const TRIES: u32 = (LEAVE_NS_MAX / ANSWER_NS_MAX) as u32;
-    leave_within(streams, reason, ANSWER_NS_MAX)
-        .into_iter()
-        .filter(|index| pool::get(*index).tries_to_leave.fetch_add(1, Relaxed) < TRIES)
-        .collect()
+    leave_within(streams, reason, ANSWER_NS_MAX, |socket| {
+        socket.tries_to_leave.fetch_add(1, Relaxed) >= TRIES
+    })
 }
 
-/// Takes back what can be within `limit` ns; returns what was not asked for long enough. A program's
-/// thread asks for as long as anybody.
-fn leave_within(streams: &[u32], reason: Reason, limit: u64) -> Vec<u32> {
+/// Takes back what can be within `limit` ns, and whatever tries for the last time; returns the others.
+fn leave_within(
+    streams: &[u32],
+    reason: Reason,
+    limit: u64,
+    is_last_try: impl Fn(&Socket) -> bool,
+) -> Vec<u32> {
     let begun: Vec<Leaving> =
         streams.iter().filter_map(|index| Leaving::begin(*index, reason)).collect();
     let end = clock::now_ns() + limit;
     let undone = |leaving: Leaving| {
         let index = leaving.index;
-        let last = limit == LEAVE_NS_MAX
-            || pool::get(index).tries_to_leave.load(Relaxed) as u64 >= LEAVE_NS_MAX / ANSWER_NS_MAX;
+        let last = is_last_try(pool::get(index));
         (!leaving.finish(reason, end, last)).then_some(index)
     };
     begun.into_iter().filter_map(undone).collect()

@@ -48,21 +48,22 @@ pub fn ask_to_stop(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken>
 /// After [`ask_to_stop`], no lock held: waits until `end` for the reader to have stopped. False if it
 /// has not, and should: while it only waits for a processor, or another process reads the stream too.
 pub(super) fn await_stop(link: &Link, slot: u32, end: u64) -> bool {
-    let left = || end.saturating_sub(clock::now_ns());
-    let stopped = || !link.is_alive() || !is_seen(link, slot);
-    while left() > 0 && !stopped() {
-        wait_until(left().min(ANSWER_NS_MAX), stopped);
-        if may_leave_unread(link, slot) {
-            break;
+    loop {
+        let left = end.saturating_sub(clock::now_ns());
+        wait_until(left.min(ANSWER_NS_MAX), || !link.is_alive() || !is_seen(link, slot));
+        if !link.is_alive() || may_leave_unread(link, slot) {
+            return true;
+        }
+        if left == 0 {
+            return false;
         }
     }
-    stopped() || may_leave_unread(link, slot)
 }
 
 /// Whether a ring whose reader does not answer may be left with what is in it. One that has not come
-/// to it yet need not answer: all of it is sent again. One that only
-/// waits for a processor will answer. One that is stopped finds it when it goes on; but a process that
-/// shares its stream would not, and read what comes behind.
+/// to it yet need not answer: all of it is sent again. One that only waits for a processor will
+/// answer. One that is stopped finds it when it goes on; but a process that shares its stream would
+/// not, and read what comes behind.
 pub fn may_leave_unread(link: &Link, slot: u32) -> bool {
     let stopped = || handles::is_stopped(link.peer_pid);
     !is_seen(link, slot) || !outgoing(link, slot).reader_shares() && stopped()

@@ -161,9 +161,11 @@ fn before_close(fd: i32) {
 
 /// `close`.
 pub fn close(fd: c_int) -> Outcome {
-    elsewhere::note();
     match table::get(fd) {
-        Entry::Unknown => Outcome::PassThrough,
+        Entry::Unknown => {
+            elsewhere::note();
+            Outcome::PassThrough
+        }
         _ if process::in_vfork_child() => Outcome::PassThrough,
         _ => {
             before_close(fd);
@@ -223,7 +225,8 @@ pub fn copied(fd: c_int) {
     table::set(fd, Entry::Foreign);
 }
 
-fn touch_or_leave(index: u32, reason: Reason) {
+/// Somebody whom we cannot follow is about to use the stream.
+pub(super) fn touch_or_leave(index: u32, reason: Reason) {
     let socket = pool::get(index);
     match socket.mode() {
         Mode::Inherited => inherit::touch(index),

@@ -124,18 +124,18 @@ pub fn write_parts(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize)
     write(fd, vector, genuine)
 }
 
-/// The flags of preadv2 and pwritev2 that mean something on a stream, or nothing. What others mean the
-/// kernel says, of a stream that is on TCP.
-fn flags_now(fd: c_int, flags: c_int) -> Option<c_int> {
+/// The flags of preadv2 and pwritev2 that mean something on a stream, or nothing. What others mean, and
+/// what a call of no bytes does, the kernel says, of a stream that is on TCP.
+fn flags_now(fd: c_int, vector: &[iovec], flags: c_int) -> Option<c_int> {
     const RWF_NOAPPEND: c_int = 0x20;
     let quiet =
         libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND | RWF_NOAPPEND;
-    let now = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
     if flags & !(quiet | libc::RWF_NOWAIT) != 0 {
         super::descriptor::before_aio(fd);
         return None;
     }
-    Some(now)
+    let now = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
+    vector.iter().any(|part| part.iov_len > 0).then_some(now)
 }
 
 /// `preadv2` at the stream's own place.
@@ -145,12 +145,8 @@ pub fn read_now(
     flags: c_int,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    match flags_now(fd, flags) {
-        Some(now) if vector.iter().any(|part| part.iov_len > 0) => {
-            receive(fd, vector, now, genuine)
-        }
-        _ => Outcome::PassThrough,
-    }
+    let now = flags_now(fd, vector, flags);
+    now.map_or(Outcome::PassThrough, |now| receive(fd, vector, now, genuine))
 }
 
 /// `pwritev2` at the stream's own place.
@@ -160,10 +156,8 @@ pub fn write_now(
     flags: c_int,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    match flags_now(fd, flags) {
-        Some(now) if vector.iter().any(|part| part.iov_len > 0) => send(fd, vector, now, genuine),
-        _ => Outcome::PassThrough,
-    }
+    let now = flags_now(fd, vector, flags);
+    now.map_or(Outcome::PassThrough, |now| send(fd, vector, now, genuine))
 }
 
 /// A send of any form.
@@ -279,10 +273,7 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
         unsafe { before_passing_in(message) };
         if let Entry::Socket(index) = table::get(fd) {
             // Ancillary data on TCP is time stamps and zero copy: the kernel's.
-            match pool::get(index).mode() {
-                Mode::Inherited => inherit::touch(index),
-                _ => attach::leave(index, Reason::UnsupportedOption),
-            }
+            super::descriptor::touch_or_leave(index, Reason::UnsupportedOption);
             // Bytes of the ring may still be on their way to TCP: behind them.
             // SAFETY: as the program's call.
             let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };

@@ -7,7 +7,7 @@ use shunt_link::elsewhere;
 use shunt_os::{handles, tcp};
 use shunt_stats::Reason;
 
-use crate::calls::descriptor::{classify, forget, opened};
+use crate::calls::descriptor::{classify, forget, opened, touch_or_leave};
 use crate::pool::{self, Mode};
 use crate::table::{self, Entry};
 use crate::{attach, inherit, process, search, send, Outcome};
@@ -88,10 +88,7 @@ pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
         return;
     }
     if let Entry::Socket(index) = classify(fd) {
-        match pool::get(index).mode() {
-            Mode::Inherited => inherit::touch(index),
-            _ => attach::leave(index, Reason::ZeroCopy),
-        }
+        touch_or_leave(index, Reason::ZeroCopy);
     }
 }
 
@@ -129,7 +126,6 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         (libc::IPPROTO_TCP, name) if TCP_MD5.contains(&name) => Reason::UnsupportedOption,
         _ => return,
     };
-    let socket = pool::get(index);
     if reason == Reason::UnsupportedOption && name == libc::SO_RCVLOWAT && level == libc::SOL_SOCKET
     {
         // One byte is the default and changes nothing.
@@ -137,9 +133,6 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
             return;
         }
     }
-    match socket.mode() {
-        Mode::Inherited => inherit::touch(index),
-        _ => attach::leave(index, reason),
-    }
+    touch_or_leave(index, reason);
     process::count(reason);
 }

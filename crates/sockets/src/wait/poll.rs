@@ -155,10 +155,6 @@ fn attached(fd: i32) -> Option<(u32, &'static Socket)> {
     (socket.mode() == Mode::Attached).then_some((index, socket))
 }
 
-fn is_due(list: &[pollfd]) -> bool {
-    TURN.is_due(super::doings(&links_of(list)))
-}
-
 /// Fills `revents` of attached streams; returns how many are ready. Others get 0.
 fn look(list: &mut [pollfd], arming: bool) -> usize {
     let mut ready = 0;
@@ -203,7 +199,8 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         // Not so about other streams: a byte that came by TCP before one by a ring is told with it.
         // A call that only looks is told all that there is.
         let looks = timeout == Some(0);
-        let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !is_due(list);
+        let is_due = || TURN.is_due(super::doings(&links_of(list)));
+        let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !is_due();
         if ready > 0 || left == Some(0) || foreign {
             if !foreign || skip {
                 break Outcome::Handled(ready as isize);
@@ -332,18 +329,21 @@ impl Sleeper<'_> {
 }
 
 fn hold(list: &[pollfd]) -> Vec<(u32, u32)> {
-    let mut held: Vec<(u32, u32)> = Vec::new();
-    for (index, socket) in list.iter().filter_map(|entry| attached(entry.fd)) {
-        let generation = socket.generation.load(Relaxed);
-        if held.contains(&(index, generation)) {
-            continue;
-        }
+    let name = |(index, socket): (u32, &Socket)| (index, socket.generation.load(Relaxed));
+    let mut held: Vec<_> = list.iter().filter_map(|entry| attached(entry.fd)).map(name).collect();
+    // A list may name one stream several times.
+    held.sort_unstable();
+    held.dedup();
+    held.retain(|&(index, generation)| {
+        let socket = pool::get(index);
         let mut recv = socket.recv.lock();
-        if socket.generation.load(Relaxed) == generation && socket.mode() == Mode::Attached {
+        let is_it = socket.generation.load(Relaxed) == generation;
+        let holds = is_it && socket.mode() == Mode::Attached;
+        if holds {
             recv.waiting.begin();
-            held.push((index, generation));
         }
-    }
+        holds
+    });
     held
 }
 
