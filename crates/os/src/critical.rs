@@ -12,8 +12,18 @@ use crate::handlers::Deferred;
 pub struct Thread {
     /// How many sections it is in; [`DEFERRED`] if a signal waits for the last one's end.
     depth: u32,
+    handled: Handled,
     /// The signal that waits.
     pub deferred: Deferred,
+}
+
+/// How many handlers of the program's a thread has run, modulo 2^32.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Handled {
+    pub all: u32,
+    /// Those set without SA_RESTART.
+    pub interrupting: u32,
 }
 
 const DEFERRED: u32 = 1 << 31;
@@ -117,7 +127,8 @@ mod local {
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 impl Thread {
-    const NEW: Thread = Thread { depth: 0, deferred: Deferred::NONE };
+    const NEW: Thread =
+        Thread { depth: 0, handled: Handled { all: 0, interrupting: 0 }, deferred: Deferred::NONE };
 }
 
 /// From here to [`leave`], handlers wait.
@@ -148,6 +159,23 @@ fn end_deferral(how: impl FnOnce(&mut Deferred)) {
     thread.depth = 0;
     let mut deferred = core::mem::replace(&mut thread.deferred, Deferred::NONE);
     how(&mut deferred);
+}
+
+/// The handlers that the calling thread has run so far, as far as they were set through libc.
+pub fn handled() -> Handled {
+    // SAFETY: the calling thread's own; a handler changes it between two instructions at most.
+    unsafe { (&raw const (*local::thread()).handled).read_volatile() }
+}
+
+/// A handler is about to run.
+pub(crate) fn note_handler(restarts: bool) {
+    let Handled { all, interrupting } = handled();
+    let interrupting = interrupting.wrapping_add(u32::from(!restarts));
+    // SAFETY: the calling thread's own; a handler that interrupts this one has finished by then.
+    unsafe {
+        (&raw mut (*local::thread()).handled)
+            .write_volatile(Handled { all: all.wrapping_add(1), interrupting });
+    }
 }
 
 /// For a handler: where to put the signal off to, if the thread that it interrupted is in a section.

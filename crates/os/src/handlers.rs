@@ -198,6 +198,7 @@ extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) 
             return;
         }
     }
+    critical::note_handler(FLAGS[signal as usize].load(Relaxed) & libc::SA_RESTART as u32 != 0);
     let handler = HANDLERS[signal as usize].load(SeqCst);
     // SAFETY: a function that the program has named for this; one of a single argument ignores the rest,
     // as it does when the kernel calls it.

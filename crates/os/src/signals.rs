@@ -1,11 +1,22 @@
 //! Whether an interrupted wait of ours is to be taken up again.
 
+use crate::critical::{handled, Handled};
 use crate::handlers::KernelAction;
 use crate::sys;
 
-/// True if the program has a handler without SA_RESTART: then a wait that a signal interrupted
-/// may have to end with EINTR. Asked only after an interruption (64 calls of 0.1 us).
-pub fn some_handler_interrupts() -> bool {
+/// After a sleep that a signal ended: whether all handlers that the thread has run since `before` were
+/// set with SA_RESTART (signal(7)). One that was set by the system call's number is not counted; then
+/// it is whether all that there are were.
+pub fn restarts(before: Handled) -> bool {
+    let now = handled();
+    if now.all == before.all {
+        return !some_handler_interrupts();
+    }
+    now.interrupting == before.interrupting
+}
+
+/// 64 calls of 0.1 us.
+fn some_handler_interrupts() -> bool {
     (1..=64)
         .filter_map(KernelAction::of)
         .any(|action| action.handler > libc::SIG_IGN && action.flags & libc::SA_RESTART as u64 == 0)

@@ -140,6 +140,7 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
         return genuine();
     }
     wait::epoll::settle_for_good();
+    wait::epoll::share_all();
     let held = FORKING.lock();
     // Nothing is allocated here: `_Fork` may be called in a signal handler.
     let mut some = false;
@@ -257,7 +258,7 @@ pub fn touch(index: u32) {
             let _ = shunt_os::park::wait(&member.state, state, Some(10_000_000));
         }
     }
-    wait::epoll::release_inherited(index, socket);
+    wait::epoll::release_all(socket);
     socket.pinned.store(true, Relaxed);
     socket.set_mode(Mode::Left);
     process::count(Reason::ForkChild);
@@ -376,8 +377,9 @@ fn closed_by_exec() -> Vec<u32> {
 
 /// A descriptor goes to another process.
 pub fn before_passing(fd: i32) {
-    if let Entry::Set(_) = table::get(fd) {
+    if let Entry::Set(set) = table::get(fd) {
         wait::epoll::settle_for_good();
+        wait::epoll::share(set);
     }
     if let Entry::Socket(index) = table::get(fd) {
         let socket = pool::get(index);

@@ -83,6 +83,7 @@ catalog! {
         IoUring = "io_uring", "the process uses io_uring, which passes by the C library";
         Aio = "aio", "asynchronous I/O was asked for, which the C library or the kernel does by itself";
         StandardStream = "standard_stream", "it is standard input, output or error, which the C library reads and writes by itself";
+        LeftInEpoll = "left_in_epoll", "its number was closed and its epoll registration was not, for a copy keeps it";
     }
 }
 

@@ -56,6 +56,7 @@ genuine! {
     listen(fd: c_int, backlog: c_int) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     close(fd: c_int) -> c_int;
     dup(fd: c_int) -> c_int;

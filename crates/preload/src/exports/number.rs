@@ -84,6 +84,7 @@ pub unsafe extern "C" fn syscall(
                 }
                 result
             }
+            libc::SYS_getpeername => socket::getpeername(fd, b as _, c as _).into(),
             libc::SYS_getsockopt => {
                 socket::getsockopt(fd, b as c_int, c as c_int, d as _, e as _).into()
             }

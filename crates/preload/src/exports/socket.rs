@@ -51,6 +51,16 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn getpeername(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    let genuine = || unsafe { real::getpeername(fd, address, len) as isize };
+    boundary(|| calls::peer_asked(fd), genuine) as c_int
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn getsockopt(
     fd: c_int,
     level: c_int,

@@ -21,7 +21,7 @@ use crate::{inherit, service, wait};
 
 /// The peer broke the rules, or bytes are lost beyond repair: the stream ends in a reset.
 #[cold]
-pub fn break_stream(index: u32, socket: &'static Socket) {
+pub fn break_stream(socket: &'static Socket) {
     {
         let mut recv = socket.recv.lock();
         let _send = socket.send.lock();
@@ -36,8 +36,8 @@ pub fn break_stream(index: u32, socket: &'static Socket) {
         }
         socket.set_mode(Mode::Left);
     }
-    wait::epoll::release_all(index, socket);
-    wake_own(index, socket);
+    wait::epoll::release_all(socket);
+    wake_own(socket);
 }
 
 /// The peer's process is gone (or became another program): finish both directions alone.
@@ -63,7 +63,9 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             }
             ReaderDied::Lost { .. } => return Err(Broken),
         }
-        if unsent && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
+        let fd = socket.fd.load(Relaxed);
+        let was_reset = handles::poll_now(fd, 0) & libc::POLLERR != 0;
+        if unsent && !was_reset && tcp::peer_has_ended(fd) {
             // The kernel saw an empty receive queue and sent a FIN; the bytes lay in the ring.
             send.failed = Some(libc::ECONNRESET);
         }
@@ -82,7 +84,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         Ok(())
     })();
     match done {
-        Err(Broken) => return break_stream(index, socket),
+        Err(Broken) => return break_stream(socket),
         Ok(()) if unsent => {
             if let Some(service) = service::running() {
                 service.await_space(index, socket);
@@ -91,7 +93,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         Ok(()) => {}
     }
     socket.companion_stirred.store(true, Release);
-    wake_own(index, socket);
+    wake_own(socket);
 }
 
 /// After the reader came to the ring: the consumer starts where the stream is.
@@ -153,20 +155,22 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     held.unwrap_or(false) && service::keep_after_close(socket, send, resets)
 }
 
+/// So many bytes are sure to fit the peer's TCP window.
+pub const FEW_UNREAD: u64 = 48 * 1024;
+
 /// Whether what is unread in the ring is sure to fit the peer's TCP window.
 fn few_unread(send: &mut SendSide) -> Result<bool, Broken> {
-    const FEW: u64 = 32 * 1024;
     Ok(match &mut send.producer {
-        Some(producer) => producer.ring().unread().map_err(|_| Broken)? <= FEW,
+        Some(producer) => producer.ring().unread().map_err(|_| Broken)? <= FEW_UNREAD,
         None => false,
     })
 }
 
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
 /// process holds it.
-pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
+pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     let mut farewell = Farewell { reset: false, fin: false };
-    let members = wait::epoll::forget_all(index, socket);
+    let members = wait::epoll::forget_all(socket);
     // A child would hold the descriptor that an orphan is kept by.
     let _no_fork = (socket.mode() == Mode::Attached).then(inherit::no_fork);
     let mut recv = socket.recv.lock();
@@ -228,6 +232,6 @@ pub fn detach(index: u32, socket: &'static Socket, alone: bool) -> Farewell {
         && !orphaned
         && is_being_shown(socket)
         && !handles::lingers(fd)
-        && tcp::readable(fd).is_ok_and(|bytes| bytes == 0);
+        && tcp::has_read_all(fd);
     farewell
 }

@@ -6,10 +6,10 @@ use shunt_carriers::shm::outgoing;
 use shunt_link::elsewhere;
 use shunt_os::{handles, tcp};
 use shunt_pairing::message::Kind;
-use shunt_stream::{End, Words, WriterOn};
+use shunt_stream::{End, ReaderOn, Words, WriterOn};
 
-use super::ends::break_stream;
-use super::stop::{leaves_unread, wait_until, ANSWER_NS_MAX};
+use super::ends::{break_stream, FEW_UNREAD};
+use super::stop::{leaves_unread, stop_for_writer, wait_until, ANSWER_NS_MAX};
 use super::writer::{flush, go_down, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
@@ -36,7 +36,7 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
 }
 
 /// The writer holds its FIN.
-pub fn fin_is_held(index: u32, socket: &'static Socket) {
+pub fn fin_is_held(socket: &'static Socket) {
     {
         let mut recv = socket.recv.lock();
         if socket.mode() != Mode::Attached {
@@ -46,7 +46,7 @@ pub fn fin_is_held(index: u32, socket: &'static Socket) {
         recv.peer_shut = true;
         report_drained(socket, &mut recv);
     }
-    wake_own(index, socket);
+    wake_own(socket);
 }
 
 /// Tells a writer that holds its FIN when the ring is empty.
@@ -78,9 +78,9 @@ pub fn send_held_fin(index: u32, socket: &'static Socket) {
         })
     };
     match done {
-        Ok(true) => wake_own(index, socket),
+        Ok(true) => wake_own(socket),
         Ok(false) => flush(index, socket),
-        Err(Broken) => break_stream(index, socket),
+        Err(Broken) => break_stream(socket),
     }
 }
 
@@ -95,12 +95,23 @@ pub fn closed_unheard(socket: &Socket) -> bool {
 }
 
 /// Before a send to such a peer: the kernel answers it with a reset, to a connection that has seen
-/// the FIN. What is unread stays in the ring. No lock is held.
+/// the FIN. What is unread goes by TCP before, if it is sure to fit, and stays in the ring otherwise. No
+/// lock is held.
 #[cold]
 pub fn have_fin_sent(socket: &'static Socket) {
-    if let Some(link) = socket.link() {
+    let Some(link) = socket.link() else { return };
+    let unread = {
+        let mut recv = socket.recv.lock();
+        match (recv.reader.on(), &mut recv.consumer) {
+            (ReaderOn::Ring, Some(consumer)) => consumer.available().unwrap_or(0) as u64,
+            _ => 0,
+        }
+    };
+    if (1..=FEW_UNREAD).contains(&unread) {
+        stop_for_writer(socket);
+    } else {
         tell(link, Kind::Drained, socket.slot.load(Relaxed));
-        let fd = socket.fd.load(Relaxed);
-        wait_until(ANSWER_NS_MAX, || !link.is_alive() || tcp::peer_has_ended(fd));
     }
+    let fd = socket.fd.load(Relaxed);
+    wait_until(ANSWER_NS_MAX, || !link.is_alive() || tcp::peer_has_ended(fd));
 }

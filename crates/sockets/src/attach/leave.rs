@@ -104,7 +104,7 @@ impl Leaving {
             Ok(Some(Leaving { index, generation, link, slot, was_up, asked, told_to_stop }))
         })();
         begun.unwrap_or_else(|Broken| {
-            break_stream(index, socket);
+            break_stream(socket);
             None
         })
     }
@@ -161,9 +161,9 @@ impl Leaving {
                     service.ask(Request::Flush { index, generation });
                 }
             }
-            Err(Broken) => break_stream(self.index, socket),
+            Err(Broken) => break_stream(socket),
         }
-        settle_on_tcp(self.index, socket);
+        settle_on_tcp(socket);
         true
     }
 }
@@ -217,7 +217,7 @@ pub(super) fn stop_reading(socket: &Socket, recv: &mut RecvSide) -> Result<StopO
 
 /// After [`leave`]: once nothing of the stream is on a ring, every call on it is the kernel's
 /// again, and so are its epoll registrations.
-pub fn settle_on_tcp(index: u32, socket: &'static Socket) {
+pub fn settle_on_tcp(socket: &'static Socket) {
     {
         let recv = socket.recv.lock();
         let send = socket.send.lock();
@@ -233,9 +233,9 @@ pub fn settle_on_tcp(index: u32, socket: &'static Socket) {
         }
         socket.set_mode(Mode::Left);
     }
-    wait::epoll::release_all(index, socket);
+    wait::epoll::release_all(socket);
     if let Some(service) = service::running() {
         service.forget_companion(socket);
     }
-    wake_own(index, socket);
+    wake_own(socket);
 }

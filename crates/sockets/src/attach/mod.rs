@@ -25,7 +25,7 @@ mod room;
 mod stop;
 mod writer;
 
-pub use ends::{break_stream, detach, peer_died, restart_consumer, Farewell};
+pub use ends::{break_stream, detach, peer_died, restart_consumer, Farewell, FEW_UNREAD};
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,
 };
@@ -33,8 +33,8 @@ pub use leave::{leave, leave_all, leave_soon, settle_on_tcp};
 pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
-    ask_to_stop, may_leave_unread, reset_unread, settle_before_end, stop_for_writer, wait_until,
-    ANSWER_NS_MAX,
+    ask_to_stop, is_seen, may_leave_unread, reset_unread, settle_before_end, stop_for_writer,
+    wait_until, ANSWER_NS_MAX,
 };
 pub use writer::{flush, go_down, resend, try_go_up};
 
@@ -108,7 +108,7 @@ pub fn share_reader(socket: &Socket) {
 /// Tells the writer that it may go up, once no thread sleeps natively for the stream and its
 /// epoll registrations are ours.
 pub fn try_agree(index: u32, socket: &'static Socket) {
-    match managed(index, socket) {
+    match managed(socket) {
         Managed::All => {}
         Managed::Later => return,
         Managed::Never => return leave(index, Reason::NestedEpoll),
@@ -120,11 +120,11 @@ pub fn try_agree(index: u32, socket: &'static Socket) {
 }
 
 /// Whether the stream's epoll registrations are ours; takes them over if they can be.
-fn managed(index: u32, socket: &'static Socket) -> Managed {
+fn managed(socket: &'static Socket) -> Managed {
     if !socket.unmanaged.load(Acquire) {
         return Managed::All;
     }
-    let managed = wait::epoll::manage_all(index, socket);
+    let managed = wait::epoll::manage_all(socket);
     if managed == Managed::All {
         socket.unmanaged.store(false, Release);
     }
@@ -154,12 +154,19 @@ pub fn agree_locked(socket: &Socket, recv: &mut RecvSide) -> Result<bool, Broken
     Ok(true)
 }
 
+/// Has the sends and receives of this process that sleep look again.
+pub fn wake_calls(socket: &Socket) {
+    if let Some(link) = socket.link() {
+        wake_futexes(link, socket.slot.load(Relaxed));
+    }
+}
+
 /// Wakes everybody of this process who waits for the stream.
-pub fn wake_own(index: u32, socket: &'static Socket) {
+pub fn wake_own(socket: &'static Socket) {
     if let Some(link) = socket.link() {
         let slot = socket.slot.load(Relaxed);
         wake_futexes(link, slot);
-        wait::epoll::stir(index, socket);
+        wait::epoll::stir(socket);
         link.wake_own();
     }
 }

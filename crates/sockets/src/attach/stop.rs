@@ -31,7 +31,8 @@ pub(super) fn leaves_unread(socket: &Socket, send: &mut SendSide) -> Result<bool
     Ok(unread > 0 && link.is_alive() && is_seen(link, socket.slot.load(Relaxed)))
 }
 
-fn is_seen(link: &Link, slot: u32) -> bool {
+/// Whether the reader is bound by the ring: it does not read on by TCP without a word.
+pub fn is_seen(link: &Link, slot: u32) -> bool {
     Words::end(&outgoing(link, slot)) == End::Seen.encode()
 }
 
@@ -70,7 +71,7 @@ pub fn may_leave_unread(link: &Link, slot: u32) -> bool {
 }
 
 /// The writer asked: this process reads TCP from here on, until both go up again.
-pub fn stop_for_writer(index: u32, socket: &'static Socket) {
+pub fn stop_for_writer(socket: &'static Socket) {
     let stopped = {
         let mut recv = socket.recv.lock();
         if socket.mode() != Mode::Attached {
@@ -82,9 +83,9 @@ pub fn stop_for_writer(index: u32, socket: &'static Socket) {
     match stopped {
         Ok(offset) => {
             wait::epoll::retract_beyond(offset, socket);
-            wake_own(index, socket);
+            wake_own(socket);
         }
-        Err(Broken) => break_stream(index, socket),
+        Err(Broken) => break_stream(socket),
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn note_tx_on_tcp(socket: &Socket) {
 }
 
 /// TCP to ring, if the reader has agreed and no thread is inside a native send.
-pub fn try_go_up(index: u32, socket: &'static Socket, send: &mut SendSide) -> bool {
+pub fn try_go_up(socket: &'static Socket, send: &mut SendSide) -> bool {
     let Some(link) = socket.link() else { return false };
     let slot = socket.slot.load(Relaxed);
     let words = outgoing(link, slot);
@@ -59,7 +59,7 @@ pub fn try_go_up(index: u32, socket: &'static Socket, send: &mut SendSide) -> bo
         && link.is_alive()
         && socket.native_send.load(SeqCst) == 0;
     // Room in the ring can be told by registrations of ours alone.
-    if !may || managed(index, socket) != Managed::All {
+    if !may || managed(socket) != Managed::All {
         return false;
     }
     let fd = socket.fd.load(Relaxed);
@@ -145,8 +145,8 @@ pub fn flush(index: u32, socket: &'static Socket) {
         }
     }
     if broken {
-        break_stream(index, socket);
+        break_stream(socket);
     }
-    settle_on_tcp(index, socket);
-    wake_own(index, socket);
+    settle_on_tcp(socket);
+    wake_own(socket);
 }

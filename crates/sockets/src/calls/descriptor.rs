@@ -79,6 +79,12 @@ pub fn forget(fd: i32) {
 /// connection before the kernel closes it.
 fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
     let socket = pool::get(index);
+    let stays_open = socket.descriptors.load(Acquire) > 1 || !inherit::is_sole_holder(socket);
+    if stays_open && epoll::is_registered(socket, fd) {
+        // The kernel goes on to tell of a registration whose number nobody has any more (epoll(7)).
+        attach::leave(index, Reason::LeftInEpoll);
+        epoll::forget_number(socket, fd);
+    }
     if socket.descriptors.fetch_sub(1, AcqRel) > 1 {
         let mut aliases = socket.aliases.lock();
         aliases.retain(|alias| *alias != fd);
@@ -101,6 +107,9 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
             if let Ok(kept) = handles::duplicate(fd) {
                 socket.fd.store(kept, SeqCst);
                 socket.closing.store(true, SeqCst);
+                drop((recv, send));
+                // What they do when a handler runs is another matter now.
+                attach::wake_calls(socket);
                 return None;
             }
         }
@@ -125,7 +134,7 @@ pub fn finish_closing(index: u32) {
 }
 
 fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewell {
-    let farewell = attach::detach(index, socket, alone);
+    let farewell = attach::detach(socket, alone);
     if !alone {
         inherit::announce_on_tcp(socket);
     }
@@ -296,14 +305,21 @@ pub fn after_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_i
         libc::F_SETFL => {
             if let Entry::Socket(index) = table::get(fd) {
                 let flags = argument as usize as c_int;
-                let socket = pool::get(index);
-                socket.nonblocking.store(flags & libc::O_NONBLOCK != 0, Relaxed);
+                set_nonblocking(pool::get(index), flags & libc::O_NONBLOCK != 0);
                 if flags & libc::O_ASYNC != 0 {
                     touch_or_leave(index, Reason::UnsupportedOption);
                 }
             }
         }
         _ => {}
+    }
+}
+
+fn set_nonblocking(socket: &'static Socket, value: bool) {
+    let was = socket.nonblocking.swap(value, Relaxed);
+    if value && !was && socket.mode() == Mode::Attached {
+        // Who sleeps does not notice, before a handler has run.
+        attach::wake_calls(socket);
     }
 }
 
@@ -324,7 +340,7 @@ pub unsafe fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) ->
             if result == 0 {
                 // SAFETY: the kernel has just read an int there.
                 let value = unsafe { argument.cast::<c_int>().read_unaligned() };
-                socket.nonblocking.store(value != 0, Relaxed);
+                set_nonblocking(socket, value != 0);
             }
             Outcome::Genuine(result as isize)
         }

@@ -1,6 +1,7 @@
 //! Bytes in and out: every form of read and write that reaches a socket.
 
 use core::ffi::{c_int, c_uint, c_void};
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
 
 use libc::{iovec, mmsghdr, msghdr, off64_t};
@@ -492,7 +493,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
     let mut total = 0usize;
     let failed = loop {
         let at = start.map(|start| start + total as i64);
-        match send::send_from(index, socket, input, at, count - total) {
+        match send::send_from(socket, input, at, count - total) {
             Some(Ok(0)) => break None,
             Some(Ok(got)) => {
                 total += got;
@@ -501,10 +502,23 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
                 }
             }
             Some(Err(number)) => break Some(number),
+            None if !on_ring(socket) && total == 0 => {
+                return send::on_tcp(index, socket, out, &mut patience, count, &mut genuine);
+            }
             None if !on_ring(socket) => {
-                if total == 0 {
-                    return send::on_tcp(index, socket, out, &mut patience, count, &mut genuine);
-                }
+                // The kernel sends the rest.
+                let (mut at, left) = (at, count - total);
+                let at = at.as_mut().map_or(null_mut(), |at| at as *mut off64_t);
+                // SAFETY: a place of our own, or none.
+                let mut rest = || unsafe { real::sendfile64(out, input, at, left) };
+                let errno = shunt_os::errno();
+                let sent = match send::on_tcp(index, socket, out, &mut patience, left, &mut rest) {
+                    Outcome::Handled(sent) | Outcome::Genuine(sent) => sent,
+                    Outcome::PassThrough => rest(),
+                    Outcome::Failed(_) => 0,
+                };
+                shunt_os::set_errno(errno);
+                total += sent.max(0) as usize;
                 break None;
             }
             None if socket.nonblocking.load(Relaxed) => {

@@ -8,8 +8,9 @@ use shunt_os::{handles, tcp};
 use shunt_stats::Reason;
 
 use crate::calls::descriptor::{classify, forget, opened, touch_or_leave};
-use crate::pool::{self, Mode};
+use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
+use crate::wait::epoll;
 use crate::{attach, inherit, process, search, send, Outcome};
 
 /// After a successful `socket`.
@@ -50,11 +51,11 @@ pub fn connecting(fd: c_int) {
 pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
     elsewhere::note();
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
+    if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
+        return Outcome::PassThrough;
+    }
     let socket = pool::get(index);
-    let was_shut = socket.shut_writing.load(SeqCst);
-    let peer_shut = || socket.recv.lock().peer_shut || tcp::peer_has_ended(fd);
-    if was_shut && socket.mode() == Mode::Attached && peer_shut() {
-        // Both ends have sent a FIN, if one of them is held back: to TCP that is no connection.
+    if both_have_ended(socket, fd) {
         return Outcome::Failed(libc::ENOTCONN);
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
@@ -72,13 +73,33 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
         drop(socket.recv.lock());
     }
     match socket.mode() {
-        Mode::Attached => send::shutdown(index, socket, how),
+        Mode::Attached => {
+            let outcome = send::shutdown(index, socket, how);
+            epoll::stir_anew(socket);
+            outcome
+        }
         Mode::Inherited => {
             inherit::touch(index);
             Outcome::PassThrough
         }
         _ => Outcome::PassThrough,
     }
+}
+
+/// `getpeername`: as [`shutdown`], when the kernel has not heard yet.
+pub fn peer_asked(fd: c_int) -> Outcome {
+    let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
+    if both_have_ended(pool::get(index), fd) {
+        return Outcome::Failed(libc::ENOTCONN);
+    }
+    Outcome::PassThrough
+}
+
+/// Whether both ends have sent a FIN, if one of them is held back: to TCP that is no connection.
+fn both_have_ended(socket: &Socket, fd: c_int) -> bool {
+    socket.shut_writing.load(SeqCst)
+        && socket.mode() == Mode::Attached
+        && (socket.recv.lock().peer_shut || tcp::peer_has_ended(fd))
 }
 
 /// Before `getsockopt`: one option is another way to receive.

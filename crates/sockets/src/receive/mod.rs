@@ -132,7 +132,7 @@ fn receive_waiting(
                     Ok(attempt) => attempt,
                     Err(Broken) => {
                         drop(recv);
-                        break_stream(index, socket);
+                        break_stream(socket);
                         Attempt::Gone
                     }
                 }
@@ -407,9 +407,12 @@ fn wait(
     if watch.changed(socket) || blocking::readable_after_announcement(socket, fd, peeked) {
         return None;
     }
-    match patience.sleep(fd, &direction.wake.data_wanted, word, &socket.recv_policy, some > 0) {
+    let (word_at, policy) = (&direction.wake.data_wanted, &socket.recv_policy);
+    let may_end = blocking::begun_anew(socket).is_some();
+    match patience.sleep(fd, word_at, word, policy, some > 0, may_end) {
         Woken::Look => None,
         Woken::TimedOut => Some(libc::EAGAIN),
         Woken::Interrupted => Some(libc::EINTR),
+        Woken::Restarted => blocking::begun_anew(socket),
     }
 }

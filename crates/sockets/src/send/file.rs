@@ -13,7 +13,6 @@ use crate::wait::blocking::{self, Watch};
 /// Reads up to `count` bytes of `input` straight into the ring, for sendfile. `None`: the stream
 /// is not on the ring, or the ring is full.
 pub fn send_from(
-    index: u32,
     socket: &'static Socket,
     input: i32,
     offset: Option<i64>,
@@ -28,7 +27,7 @@ pub fn send_from(
         return Some(Err(libc::EPIPE));
     }
     if !matches!(observe_writer(socket, &mut side), Ok(WriterOn::Ring)) {
-        let up = matches!(side.writer.on(), WriterOn::Tcp) && try_go_up(index, socket, &mut side);
+        let up = matches!(side.writer.on(), WriterOn::Tcp) && try_go_up(socket, &mut side);
         if !up {
             return None;
         }
@@ -38,7 +37,7 @@ pub fn send_from(
     while total < count {
         let Ok((base, free)) = producer.ring().writable() else {
             drop(side);
-            break_stream(index, socket);
+            break_stream(socket);
             return None;
         };
         let length = free.min(count - total);

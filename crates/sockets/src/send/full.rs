@@ -81,7 +81,7 @@ pub fn still_full(index: u32, socket: &'static Socket) -> bool {
         return true;
     }
     socket.full.store(false, Relaxed);
-    attach::wake_own(index, socket);
+    attach::wake_own(socket);
     false
 }
 
@@ -130,7 +130,7 @@ fn spill_now(index: u32, socket: &'static Socket) -> bool {
         done.is_err()
     };
     if broken {
-        break_stream(index, socket);
+        break_stream(socket);
     }
     true
 }

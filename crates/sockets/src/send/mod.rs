@@ -114,7 +114,7 @@ fn send_waiting(
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
-                match attempt(index, socket, &mut side, request.vector, sent, heard) {
+                match attempt(socket, &mut side, request.vector, sent, heard) {
                     Ok(Attempt::Full) => {
                         if !*waiting {
                             *waiting = true;
@@ -125,7 +125,7 @@ fn send_waiting(
                     Ok(attempt) => attempt,
                     Err(Broken) => {
                         drop(side);
-                        break_stream(index, socket);
+                        break_stream(socket);
                         Attempt::Gone
                     }
                 }
@@ -204,7 +204,6 @@ pub fn wanted(vector: &[iovec]) -> usize {
 }
 
 fn attempt(
-    index: u32,
     socket: &'static Socket,
     side: &mut SendSide,
     vector: &[iovec],
@@ -236,9 +235,7 @@ fn attempt(
                 return Ok(Attempt::Error(number));
             }
             side.since_down = side.since_down.saturating_add(1);
-            if side.since_down < SENDS_BEFORE_UP && side.ring_only > 0
-                || !try_go_up(index, socket, side)
-            {
+            if side.since_down < SENDS_BEFORE_UP && side.ring_only > 0 || !try_go_up(socket, side) {
                 return attempt_native(socket, side);
             }
         }
@@ -310,10 +307,10 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
         }
     }
     if broken {
-        break_stream(index, socket);
+        break_stream(socket);
     }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        blocking_wake(index, socket);
+        blocking_wake(socket);
     }
     if !later {
         return Outcome::PassThrough;
@@ -328,9 +325,9 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
     Outcome::Handled(0)
 }
 
-fn blocking_wake(index: u32, socket: &'static Socket) {
+fn blocking_wake(socket: &'static Socket) {
     let errno = shunt_os::errno();
-    attach::wake_own(index, socket);
+    attach::wake_own(socket);
     set_errno(errno);
 }
 
@@ -357,10 +354,15 @@ fn wait(
     let bounded = limit.map_or(FULL_NS_MAX, |limit| limit.min(FULL_NS_MAX));
     let bounded = patience.elapsed() + bounded;
     let word_at = &direction.wake.space_wanted;
-    match patience.sleep_at_most(word_at, word, &socket.send_policy, Some(bounded)) {
+    let woken = patience.sleep_at_most(word_at, word, &socket.send_policy, Some(bounded));
+    let interrupted = matches!(woken, Woken::Interrupted | Woken::Restarted);
+    match woken {
         Woken::Look => None,
-        // With some bytes sent it ends whatever the handler's flags are.
-        Woken::Interrupted => interrupted(watch, socket, has_some || limit.is_some()),
+        _ if interrupted && watch.changed(socket) => None,
+        Woken::Interrupted => Some(libc::EINTR),
+        // With some bytes sent, or a limit of its own, it is not begun anew.
+        Woken::Restarted if has_some || limit.is_some() => Some(libc::EINTR),
+        Woken::Restarted => blocking::begun_anew(socket),
         Woken::TimedOut if limit.is_some_and(|limit| patience.elapsed() >= limit) => {
             Some(libc::EAGAIN)
         }
@@ -369,11 +371,4 @@ fn wait(
             None
         }
     }
-}
-
-/// A bounded futex wait is not restarted by the kernel as its own send would be, unless
-/// SO_SNDTIMEO is set.
-fn interrupted(watch: &Watch, socket: &Socket, has_limit: bool) -> Option<i32> {
-    let ends = has_limit || shunt_os::signals::some_handler_interrupts();
-    (ends && !watch.changed(socket)).then_some(libc::EINTR)
 }

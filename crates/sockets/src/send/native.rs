@@ -115,7 +115,7 @@ pub fn on_tcp(
             }
             Clear::Gone => return Outcome::PassThrough,
             Clear::Broken => {
-                break_stream(index, socket);
+                break_stream(socket);
                 return Outcome::PassThrough;
             }
             Clear::Shut => {

@@ -102,12 +102,12 @@ impl Work {
             },
             Kind::Yield => {
                 if let Some(index) = link.stream(message.slot) {
-                    attach::stop_for_writer(index, pool::get(index));
+                    attach::stop_for_writer(pool::get(index));
                 }
             }
             Kind::FinHeld => {
                 if let Some(index) = link.stream(message.slot) {
-                    attach::fin_is_held(index, pool::get(index));
+                    attach::fin_is_held(pool::get(index));
                 }
             }
             Kind::Drained => match link.stream(message.slot) {

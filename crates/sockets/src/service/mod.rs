@@ -412,7 +412,7 @@ impl Work {
         if events & libc::EPOLLOUT as u32 != 0 {
             attach::flush(index, socket);
         }
-        attach::wake_own(index, socket);
+        attach::wake_own(socket);
     }
 }
 

@@ -99,6 +99,18 @@ impl Orphan {
         Ok(())
     }
 
+    /// The peer sent to a stream that was closed: TCP would answer with a reset, behind which the peer
+    /// still finds what it has not read. So the bytes go by TCP before, if they are sure to fit.
+    fn reset(&mut self) {
+        let few = self.producer.ring().unread().is_ok_and(|bytes| bytes <= attach::FEW_UNREAD);
+        if few && self.writer.on() == WriterOn::Ring && attach::is_seen(self.link, self.slot) {
+            self.resets = true;
+            attach::tell(self.link, Kind::Yield, self.slot);
+        } else {
+            let _ = self.go_down();
+        }
+    }
+
     /// The peer's process is gone.
     fn reader_died(&mut self) -> Result<(), Broken> {
         let tail = self.producer.tail();
@@ -127,12 +139,9 @@ impl Work {
 
     /// Something happened on an orphan's connection.
     pub(super) fn orphan_event(&mut self, fd: i32) {
-        // The peer sends to a stream that was closed: TCP would answer with a reset.
         if shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes > 0) {
             let of_fd = |orphan: &&mut Orphan| orphan.fd == fd && !orphan.resets;
-            self.orphans.iter_mut().filter(of_fd).for_each(|orphan| {
-                let _ = orphan.go_down();
-            });
+            self.orphans.iter_mut().filter(of_fd).for_each(Orphan::reset);
         }
         self.finish_orphans();
     }

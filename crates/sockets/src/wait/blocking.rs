@@ -6,7 +6,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use shunt_os::{clock, handles, park, raw, tcp};
+use shunt_os::{clock, critical, handles, park, raw, signals, tcp};
 use shunt_readiness::policy::Policy;
 use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
@@ -19,6 +19,8 @@ pub enum Woken {
     Look,
     TimedOut,
     Interrupted,
+    /// By handlers with SA_RESTART: the kernel begins such a call anew.
+    Restarted,
 }
 
 /// What one call knows of its own waiting: when it began, and how long it may take.
@@ -102,8 +104,9 @@ impl Patience {
         clock::now_ns() - self.began
     }
 
-    /// Sleeps on `word` while it holds `value`. A call that `has_some` of its bytes ends with them
-    /// whenever a handler has run, where one without any would be restarted (SA_RESTART, signal(7)).
+    /// Sleeps on `word` while it holds `value`. After a handler with SA_RESTART (signal(7)) a call that
+    /// `has_some` of its bytes ends with them, and so does one with a limit of its own; others are begun
+    /// anew, which is the kernel's to do unless it `may_end` them.
     pub fn sleep(
         &mut self,
         fd: i32,
@@ -111,17 +114,21 @@ impl Patience {
         value: u32,
         policy: &Policy,
         has_some: bool,
+        may_end: bool,
     ) -> Woken {
         // The kernel does not restart a wait that has an end.
         const FAR_NS: u64 = 3_600_000_000_000;
         let option = self.option;
         let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
-        if !has_some {
-            return self.sleep_at_most(word, value, policy, limit);
-        }
         let far = self.elapsed() + FAR_NS;
-        match self.sleep_at_most(word, value, policy, Some(limit.map_or(far, |it| it.min(far)))) {
+        let bound = match limit {
+            None if !has_some && !may_end => None,
+            None => Some(far),
+            Some(limit) => Some(limit.min(far)),
+        };
+        match self.sleep_at_most(word, value, policy, bound) {
             Woken::TimedOut if limit.is_none_or(|limit| self.elapsed() < limit) => Woken::Look,
+            Woken::Restarted if has_some || limit.is_some() => Woken::Interrupted,
             woken => woken,
         }
     }
@@ -146,14 +153,25 @@ impl Patience {
             return Woken::TimedOut;
         }
         // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop.
+        let before = critical::handled();
         let slept = unsafe { park::wait_cancellable(word, value, left, cancelled, self.name()) };
         policy.observe(clock::now_ns() - self.began, true);
         match slept {
             Err(error) if error.0 == libc::ETIMEDOUT => Woken::TimedOut,
+            Err(error) if error.0 == libc::EINTR && signals::restarts(before) => Woken::Restarted,
             Err(error) if error.0 == libc::EINTR => Woken::Interrupted,
             _ => Woken::Look,
         }
     }
+}
+
+/// What a call that the kernel begins anew ends with at once: its number was closed meanwhile, or must
+/// not wait any more.
+pub fn begun_anew(socket: &Socket) -> Option<i32> {
+    if socket.closing.load(SeqCst) {
+        return Some(libc::EBADF);
+    }
+    socket.nonblocking.load(Relaxed).then_some(libc::EAGAIN)
 }
 
 /// Whether a call with these flags must not wait.

@@ -42,7 +42,7 @@ fn stir_marked(links: &[&'static Link]) {
     }
     let stir = |marked: &Marked| {
         if let Some(index) = marked.link.stream(marked.slot) {
-            epoll::stir(index, crate::pool::get(index));
+            epoll::stir(crate::pool::get(index));
         }
     };
     let few = &mut few[..count.min(FEW)];

@@ -160,12 +160,12 @@ fn look(list: &mut [pollfd], arming: bool) -> usize {
     let mut ready = 0;
     for entry in list.iter_mut() {
         entry.revents = 0;
-        let Some((index, socket)) = attached(entry.fd) else { continue };
+        let Some((_, socket)) = attached(entry.fd) else { continue };
         let asked = u32::from(entry.events as u16);
         if arming {
             state::arm(socket);
         }
-        let Some(mask) = state::mask(index, socket) else { continue };
+        let Some(mask) = state::mask(socket) else { continue };
         let events = mask & (asked | bits::ERR | bits::HUP);
         entry.revents = events as i16;
         ready += usize::from(events != 0);

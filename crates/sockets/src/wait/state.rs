@@ -51,18 +51,18 @@ pub struct State {
 }
 
 /// The event mask of an attached stream; `None` if it is attached no more.
-pub fn mask(index: u32, socket: &'static Socket) -> Option<u32> {
-    look(index, socket, false).map(|state| state.mask)
+pub fn mask(socket: &'static Socket) -> Option<u32> {
+    look(socket, false).map(|state| state.mask)
 }
 
 /// The state of an attached stream; `None` if it is attached no more. `edges`: `arrived` is
 /// wanted, which costs a system call while the stream reads TCP.
-pub fn look(index: u32, socket: &'static Socket, edges: bool) -> Option<State> {
+pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
     let fulls = socket.fulls.load(Relaxed);
     let halves = match halves(socket) {
         Ok(halves) => halves?,
         Err(Broken) => {
-            break_stream(index, socket);
+            break_stream(socket);
             return None;
         }
     };

@@ -19,6 +19,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     sendto_and_recvfrom_serve_a_connected_stream,
     sendmmsg_and_recvmmsg_carry_several_messages,
     sendfile_sends_from_the_offset_and_moves_it,
+    a_sendfile_that_may_wait_sends_all,
     splice_moves_bytes_through_pipes,
     fortified_reads_are_the_same_reads,
     calls_by_number_reach_the_same_stream,
@@ -162,6 +163,26 @@ fn sendmmsg_and_recvmmsg_carry_several_messages(a: &Actor) {
         a.note("wait for one", format!("{got} {:?}", &lengths[..2]));
         a.note("bytes", describe(&parts.concat()[..3]));
     });
+}
+
+/// To a reader that does not read at first, so that it waits, and goes by another carrier.
+fn a_sendfile_that_may_wait_sends_all(a: &Actor) {
+    let s = a.stream();
+    let size = 12 << 20;
+    a.at_once(
+        || {
+            let file = socket::memfd();
+            pattern::write_all(file, &pattern::bytes(5, 0, size)).expect("a memfd takes all");
+            let (got, offset) = io::sendfile(s, file, 0, size);
+            a.note("sendfile", format!("{got}, offset {offset}"));
+            a.note("write after sendfile", io::write(s, b"tail"));
+        },
+        || {
+            std::thread::sleep(std::time::Duration::from_millis(60));
+            a.note("the file", receive(s, 5, size, 65_536));
+            a.note("after it", receive_text(s, 4));
+        },
+    );
 }
 
 fn sendfile_sends_from_the_offset_and_moves_it(a: &Actor) {

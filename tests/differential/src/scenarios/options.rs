@@ -15,6 +15,7 @@ pub const IN_EVERY_FAMILY: &[Scenario] = scenarios![ALL_FAMILIES;
 ];
 
 pub const ALL: &[Scenario] = scenarios![V4;
+    a_peer_has_no_name_when_both_ends_have_shut,
     options_that_are_set_are_read_back,
     options_given_too_little_room_are_cut,
     options_that_do_not_exist_are_refused,
@@ -50,6 +51,26 @@ fn both_ends_have_each_others_names(a: &Actor) {
         let mine = u64::from(own.port()) << 16 | u64::from(peer.port());
         a.note("ports agree", mine == server_says);
     });
+}
+
+fn a_peer_has_no_name_when_both_ends_have_shut(a: &Actor) {
+    let s = a.stream();
+    a.note("send", io::send(s, b"unread", 0));
+    a.client(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+    a.server(|| {
+        a.until(s, libc::POLLRDHUP);
+        a.note("one end has shut", socket::getpeername(s).0);
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.client(|| {
+        a.until(s, libc::POLLHUP);
+        a.note("both have", socket::getpeername(s).0);
+    });
+    a.server(|| {
+        a.until(s, libc::POLLHUP);
+        a.note("both have", socket::getpeername(s).0);
+    });
+    a.note("received", receive_text(s, 6));
 }
 
 fn accept_tells_the_clients_name(a: &Actor) {

@@ -45,6 +45,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     epoll_edge_is_told_once_for_each_arrival,
     epoll_edge_comes_again_after_a_partial_read,
     epoll_edge_is_armed_again_by_mod,
+    epoll_edge_is_made_by_every_shutdown,
+    a_one_shot_that_has_told_is_armed_again_by_a_child,
+    a_registration_outlives_its_number_while_a_copy_is_open,
     epoll_edge_of_room_comes_after_a_full_stream,
     epoll_oneshot_is_told_once_until_mod,
     epoll_exclusive_tells_a_waiter,
@@ -673,6 +676,68 @@ fn epoll_edge_is_armed_again_by_mod(a: &Actor) {
         epoll_mod(set, s, EPOLLIN | EPOLLOUT | EPOLLET, 9);
         a.note("for room too", epoll_wait(set, 4, 5000).said());
         a.note("again", epoll_wait(set, 4, 0).said());
+    });
+}
+
+/// inet_shutdown wakes whoever waits, whatever has changed.
+fn epoll_edge_is_made_by_every_shutdown(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let set = watched(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+        a.note("room", epoll_wait(set, 4, 5000).said());
+        a.note("again", epoll_wait(set, 4, 0).said());
+        for how in [libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR] {
+            a.note("shutdown", socket::shutdown(s, how));
+            a.note("told", epoll_wait(set, 4, 5000).said());
+            a.note("again", epoll_wait(set, 4, 0).said());
+        }
+        a.note("no such direction", socket::shutdown(s, 7));
+        a.note("not told", epoll_wait(set, 4, 0).said());
+    });
+}
+
+fn a_one_shot_that_has_told_is_armed_again_by_a_child(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"abc", 0);
+    });
+    a.server(|| {
+        let set = watched(s, EPOLLIN | EPOLLONESHOT);
+        a.until_readable(s, 3);
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        let child = a.child("child", || {
+            a.note("the child reads", receive_text(s, 1));
+            a.note("and arms it", epoll_mod(set, s, EPOLLIN | EPOLLONESHOT, 8));
+        });
+        a.note("the child", process::wait_for(child));
+        a.note("told again", epoll_wait(set, 4, 5000).said());
+        a.note("once", epoll_wait(set, 4, 0).said());
+        a.note("armed here", epoll_mod(set, s, EPOLLIN | EPOLLONESHOT, 9));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+/// epoll(7), "Will closing a file descriptor cause it to be removed from all epoll interest lists?"
+fn a_registration_outlives_its_number_while_a_copy_is_open(a: &Actor) {
+    let s = a.stream();
+    let (mut copy, mut set) = (-1, -1);
+    a.server(|| {
+        copy = socket::dup(s).value("dup") as Fd;
+        set = watched(s, EPOLLIN);
+        a.note("close", socket::close(s));
+    });
+    a.client(|| {
+        io::send(s, b"abc", 0);
+    });
+    a.server(|| {
+        a.until_readable(copy, 3);
+        a.note("told of the old number", epoll_wait(set, 4, 5000).said());
+        a.note("which is no number", epoll_mod(set, s, EPOLLIN, 1));
+        a.note("the copy is not in it", epoll_mod(set, copy, EPOLLIN, 1));
+        a.note("until it is", epoll_add(set, copy, EPOLLIN, 2));
+        a.note("both are told", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(copy, 3));
+        a.note("nothing left", epoll_wait(set, 4, 0).said());
     });
 }
 

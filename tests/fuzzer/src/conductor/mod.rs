@@ -410,7 +410,7 @@ impl Conductor<'_> {
         let path = format!("/proc/{}/task/{}/stat", hello.process, hello.thread);
         let asleep = || {
             let stat = std::fs::read_to_string(&path).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['S', 'D', 'Z']))
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['S', 'Z']))
         };
         let answered = || wait::poll(&[(self.control(who), libc::POLLIN)], 0).1[0] != 0;
         let give_up = Instant::now() + LATE;

@@ -184,7 +184,7 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
     }
     if socket.mode() != Mode::Attached {
         // It left the ring meanwhile, and did not know of this registration.
-        release_all(index, socket);
+        release_all(socket);
     }
     Some(Outcome::Handled(0))
 }
@@ -231,8 +231,11 @@ fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outco
                 if core::mem::replace(&mut registration.deleted, true) {
                     return Outcome::Failed(libc::ENOENT);
                 }
-                registration.interest.disabled = true;
-                return Outcome::Handled(0);
+                if !set.shared.load(SeqCst) {
+                    registration.interest.disabled = true;
+                    return Outcome::Handled(0);
+                }
+                registration.deleted = false;
             }
         }
     }

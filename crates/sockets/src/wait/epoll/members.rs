@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::{put_off, set_at, tag, Set, FREE, TAGGED};
 use crate::attach;
-use crate::pool::{Membership, Socket};
+use crate::pool::{self, Membership, Socket};
 use crate::wait::state::State;
 
 /// Whether a stream's registrations are ours.
@@ -69,7 +69,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
 }
 
 /// The stream was attached: its registrations are to be ours from now on.
-pub fn manage_all(_index: u32, socket: &'static Socket) -> Managed {
+pub fn manage_all(socket: &'static Socket) -> Managed {
     let members = socket.memberships.lock().clone();
     let mut worst = Managed::All;
     for member in members {
@@ -82,49 +82,66 @@ pub fn manage_all(_index: u32, socket: &'static Socket) -> Managed {
     worst
 }
 
+/// A one-shot that has told, in a set of which another process has the entries too: when the kernel has
+/// told of room, under our tag, which is left out, it has the entry disabled by itself.
+const DISABLED: u32 = bits::OUT | bits::ONESHOT;
+
 /// The stream left its slot: the kernel gets its registrations back.
-pub fn release_all(_index: u32, socket: &'static Socket) {
-    release(socket, true);
+pub fn release_all(socket: &'static Socket) {
+    let members = socket.memberships.lock().clone();
+    members.into_iter().for_each(|member| release(socket, member));
 }
 
-/// `parks`: the kernel's set is this process's alone, so that an entry may be taken out of it.
-fn release(socket: &'static Socket, parks: bool) {
-    let members = socket.memberships.lock().clone();
-    for member in members {
-        let set = set_at(member.set);
-        let mut inner = set.inner.lock();
-        let Some(registration) = inner.registrations.get_mut(member.fd) else { continue };
-        if !core::mem::take(&mut registration.managed) {
-            continue;
-        }
-        registration.queued = false;
-        registration.fresh = false;
-        let interest = registration.interest;
-        if registration.deleted {
-            inner.registrations.remove(member.fd);
-            inner.candidates.retain(|candidate| *candidate != member.fd);
-            set.managed.fetch_sub(1, SeqCst);
-            let set_fd = set.fd.load(Relaxed);
-            let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, member.fd, 0, 0);
-            drop(inner);
-            socket.memberships.lock().retain(|known| *known != member);
-            continue;
-        }
-        registration.parked = interest.disabled && parks;
-        inner.registrations.set_apart(member.fd, true);
-        inner.candidates.retain(|candidate| *candidate != member.fd);
-        set.managed.fetch_sub(1, SeqCst);
-        let set_fd = set.fd.load(Relaxed);
-        let parked = interest.disabled && parks;
-        let change = if parked { libc::EPOLL_CTL_DEL } else { libc::EPOLL_CTL_MOD };
-        let events = if interest.disabled { 0 } else { interest.events };
-        let _ = handles::epoll_ctl(set_fd, change, member.fd, events, interest.data);
+fn release(socket: &Socket, member: Membership) {
+    let set = set_at(member.set);
+    let shared = set.shared.load(SeqCst);
+    let mut inner = set.inner.lock();
+    let Some(registration) = inner.registrations.get_mut(member.fd) else { return };
+    if !core::mem::take(&mut registration.managed) {
+        return;
     }
+    registration.queued = false;
+    registration.fresh = false;
+    let (interest, deleted) = (registration.interest, registration.deleted);
+    registration.parked = interest.disabled && !deleted && !shared;
+    let parked = registration.parked;
+    inner.candidates.retain(|candidate| *candidate != member.fd);
+    set.managed.fetch_sub(1, SeqCst);
+    let (change, events, data) = if deleted || parked {
+        (libc::EPOLL_CTL_DEL, 0, 0)
+    } else if interest.disabled {
+        (libc::EPOLL_CTL_MOD, DISABLED, tag(member.fd as u32))
+    } else {
+        (libc::EPOLL_CTL_MOD, interest.events, interest.data)
+    };
+    let _ = handles::epoll_ctl(set.fd.load(Relaxed), change, member.fd, events, data);
+    if !deleted {
+        return inner.registrations.set_apart(member.fd, true);
+    }
+    inner.registrations.remove(member.fd);
+    drop(inner);
+    socket.memberships.lock().retain(|known| *known != member);
+}
+
+/// Whether the stream is in a set under this number.
+pub fn is_registered(socket: &Socket, fd: i32) -> bool {
+    socket.memberships.lock().iter().any(|member| member.fd == fd)
+}
+
+/// A number of the stream's closes, and its registrations stay: from now on the kernel's business.
+pub fn forget_number(socket: &'static Socket, fd: i32) {
+    let of_number = |member: &&Membership| member.fd == fd;
+    let members: Vec<_> = socket.memberships.lock().iter().filter(of_number).cloned().collect();
+    for member in members {
+        release(socket, member);
+        remove(member.set, fd);
+    }
+    socket.memberships.lock().retain(|member| member.fd != fd);
 }
 
 /// The socket's last descriptor closes: the kernel drops its registrations, and so do we. Returns
 /// which there were.
-pub fn forget_all(_index: u32, socket: &'static Socket) -> Vec<Membership> {
+pub fn forget_all(socket: &'static Socket) -> Vec<Membership> {
     let members = core::mem::take(&mut *socket.memberships.lock());
     for member in &members {
         remove(member.set, member.fd);
@@ -141,11 +158,25 @@ pub fn drop_from_kernel(members: &[Membership]) {
 }
 
 /// Something happened to the stream: its registrations become candidates.
-pub fn stir(_index: u32, socket: &'static Socket) {
+pub fn stir(socket: &'static Socket) {
     // Lock order: a stream's memberships, then a set.
     for member in socket.memberships.lock().iter() {
         let set = set_at(member.set);
         let mut inner = set.inner.lock();
+        inner.queue(member.fd);
+        set.kick(&inner);
+    }
+}
+
+/// As [`stir`], by a call that wakes every waiter of the kernel's whether anything changed or not: an
+/// edge.
+pub fn stir_anew(socket: &'static Socket) {
+    for member in socket.memberships.lock().iter() {
+        let set = set_at(member.set);
+        let mut inner = set.inner.lock();
+        if let Some(registration) = inner.registrations.get_mut(member.fd) {
+            registration.fresh |= registration.managed;
+        }
         inner.queue(member.fd);
         set.kick(&inner);
     }
@@ -192,10 +223,33 @@ pub fn forget_link(link: &'static Link) {
     }
 }
 
-/// In a forked child that uses a set of its parent's: the child's view of a stream it took over
-/// goes by the kernel. The kernel's set is shared, so its registration is put back for both.
-pub fn release_inherited(_index: u32, socket: &'static Socket) {
-    release(socket, false);
+/// Another process has the set too, from now on: the kernel's entries are what the program asked for.
+pub fn share(set_index: u32) {
+    let set = set_at(set_index);
+    set.shared.store(true, SeqCst);
+    let mut inner = set.inner.lock();
+    let set_fd = set.fd.load(Relaxed);
+    for (fd, registration) in inner.registrations.all_mut() {
+        if core::mem::take(&mut registration.parked) && !registration.deleted {
+            let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, DISABLED, tag(fd as u32));
+        }
+    }
+    while let Some((fd, index)) = inner.registrations.some_deleted() {
+        inner.registrations.remove(fd);
+        inner.candidates.retain(|candidate| *candidate != fd);
+        set.managed.fetch_sub(1, SeqCst);
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        drop(inner);
+        let member = Membership { set: set_index, fd };
+        pool::get(index).memberships.lock().retain(|known| *known != member);
+        inner = set.inner.lock();
+    }
+}
+
+/// As [`share`], every set: the process forks.
+pub fn share_all() {
+    let used = FREE.lock().1;
+    (0..used).filter(|index| set_at(*index).descriptors.load(Acquire) > 0).for_each(share);
 }
 
 /// A forked child waits on a set of its parent's: it wants the streams in it.

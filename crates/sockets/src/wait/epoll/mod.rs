@@ -29,8 +29,8 @@ mod waiting;
 
 pub use control::control;
 pub use members::{
-    drop_from_kernel, forget_all, forget_link, leave_nested, manage_all, release_all,
-    release_inherited, retract_beyond, stir, Managed,
+    drop_from_kernel, forget_all, forget_link, forget_number, is_registered, leave_nested,
+    manage_all, release_all, retract_beyond, share, share_all, stir, stir_anew, Managed,
 };
 pub use put_off::{settle, settle_for_good};
 pub use waiting::{wait, Limits};
@@ -58,6 +58,8 @@ pub struct Set {
     touched: AtomicBool,
     /// The set was open when this process was forked.
     inherited: AtomicBool,
+    /// Another process may have the set, by a fork or a message.
+    shared: AtomicBool,
     /// Some registration is edge-triggered or one-shot.
     watched: AtomicBool,
     turn: super::KernelTurn,
@@ -131,6 +133,7 @@ pub fn closed(index: u32) {
     set.managed.store(0, Relaxed);
     set.touched.store(false, Relaxed);
     set.inherited.store(false, Relaxed);
+    set.shared.store(false, Relaxed);
     set.watched.store(false, Relaxed);
     for (fd, registration) in registrations.all() {
         let member = Membership { set: index, fd };
@@ -147,6 +150,7 @@ impl Set {
             managed: AtomicU32::new(0),
             touched: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             turn: super::KernelTurn::new(),
             crowded: AtomicBool::new(false),

@@ -179,8 +179,17 @@ impl Registrations {
         }
     }
 
+    /// One that the program has deleted, and the kernel has not: its number and its stream.
+    pub fn some_deleted(&self) -> Option<(i32, u32)> {
+        self.all().find(|(_, it)| it.managed && it.deleted).map(|(fd, it)| (fd, it.socket))
+    }
+
     pub fn all(&self) -> impl Iterator<Item = (i32, &Registration)> {
         self.all.iter().map(|(fd, registration)| (*fd, registration))
+    }
+
+    pub fn all_mut(&mut self) -> impl Iterator<Item = (i32, &mut Registration)> {
+        self.all.iter_mut().map(|(fd, registration)| (*fd, registration))
     }
 
     /// The streams that the kernel's set has entries for.
