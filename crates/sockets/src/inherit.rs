@@ -229,6 +229,10 @@ fn after_fork() {
     });
     // SAFETY: as above.
     unsafe { process::after_fork() };
+    if pool::any() {
+        // The child's table is as large as what was open asked for.
+        handles::make_room();
+    }
 }
 
 /// The child is about to use a stream that its parent has on a ring: it goes back to TCP.

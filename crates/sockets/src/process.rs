@@ -62,6 +62,7 @@ pub fn start() {
         Some(_) => BAD_SETTING.store(true, Relaxed),
     }
     ENABLED.store(true, Relaxed);
+    shunt_os::handles::make_room();
 }
 
 /// Whether streams are looked for with their first message, and the call waits for what comes of

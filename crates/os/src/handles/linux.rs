@@ -148,6 +148,15 @@ fn copy_high(fd: i32) -> Result<i32> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) }.map(|fd| fd as i32)
 }
 
+/// Has the kernel enlarge the table of descriptors for ours. It does that when a number is first taken,
+/// and then a process of several threads waits for a grace period, some 10 ms (expand_fdtable in the
+/// kernel's fs/file.c); one of a single thread does not.
+pub fn make_room() {
+    if let Some(high) = (0..3).find_map(|fd| copy_high(fd).ok()) {
+        close(high);
+    }
+}
+
 /// Closes a descriptor of ours.
 pub fn close(fd: i32) {
     // SAFETY: no pointers; the caller owns `fd`.
@@ -603,5 +612,16 @@ mod tests {
         assert!(!some_leads_to("anon_inode:[eventpol"));
         assert!(!some_leads_to("anon_inode:[io_uring]"));
         close(set);
+    }
+
+    #[test]
+    fn room_is_made_for_our_numbers() {
+        make_room();
+        let status = std::fs::read_to_string("/proc/self/status").expect("proc(5)");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        let size: u64 = size.and_then(|size| size.trim().parse().ok()).expect("a number");
+        let high = copy_high(0).expect("standard input");
+        assert!(size > high as u64);
+        close(high);
     }
 }
