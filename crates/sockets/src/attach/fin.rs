@@ -27,7 +27,7 @@ pub(super) fn fin_if_due(socket: &Socket, send: &mut SendSide) {
 /// has taken them, because a reader that leaves meanwhile gets them by TCP, where nothing may come
 /// before them. False if there is no reason to hold it.
 pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
-    let hold = leaves_unread(socket, send)? && !tcp::peer_has_ended(socket.fd.load(Relaxed));
+    let hold = leaves_unread(socket, send)?;
     if let (true, Some(link)) = (hold, socket.link()) {
         send.fin_pending = true;
         tell(link, Kind::FinHeld, socket.slot.load(Relaxed));

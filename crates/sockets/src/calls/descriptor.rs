@@ -80,7 +80,7 @@ pub fn forget(fd: i32) {
 fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
     let socket = pool::get(index);
     let stays_open = socket.descriptors.load(Acquire) > 1 || !inherit::is_sole_holder(socket);
-    if stays_open && epoll::is_registered(socket, fd) {
+    if stays_open && epoll::is_registered(socket, fd) && !somebody_sleeps(socket) {
         // The kernel goes on to tell of a registration whose number nobody has any more (epoll(7)).
         attach::leave(index, Reason::LeftInEpoll);
         epoll::forget_number(socket, fd);
@@ -115,6 +115,11 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         }
     }
     Some(farewell(index, socket, alone))
+}
+
+/// Whether a send or a receive of this process sleeps: it would go on by the number that closes.
+fn somebody_sleeps(socket: &Socket) -> bool {
+    socket.recv.lock().waiting.others() + socket.send.lock().waiting.others() > 0
 }
 
 /// The last call inside a closed socket is over.
