@@ -15,6 +15,7 @@ pub mod critical;
 pub mod handlers;
 pub mod handles;
 pub mod mapping;
+pub mod memory;
 pub mod park;
 pub mod peer;
 pub mod raw;

@@ -25,6 +25,7 @@ const TCP_TIME_WAIT: u8 = 6;
 const TCP_CLOSE: u8 = 7;
 const TCP_CLOSE_WAIT: u8 = 8;
 const TCP_LAST_ACK: u8 = 9;
+const TCP_LISTEN: u8 = 10;
 const TCP_CLOSING: u8 = 11;
 
 fn info(fd: i32) -> Result<Info> {
@@ -76,6 +77,11 @@ pub fn bytes_read(fd: i32) -> Result<u64> {
     let finished =
         matches!(info.state, TCP_CLOSE_WAIT | TCP_LAST_ACK | TCP_CLOSING | TCP_TIME_WAIT);
     Ok(info.bytes_received.saturating_sub(unread).saturating_sub(u64::from(finished)))
+}
+
+/// Whether the socket has, or had, a connection: it listens not, and is not new.
+pub fn is_connected(fd: i32) -> bool {
+    info(fd).is_ok_and(|info| !matches!(info.state, TCP_CLOSE | TCP_LISTEN | TCP_SYN_SENT))
 }
 
 /// Whether the peer has ended its direction (its FIN arrived) or the connection is gone. Unlike

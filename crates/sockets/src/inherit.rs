@@ -127,6 +127,7 @@ pub fn has_strange_options(fd: i32) -> bool {
     let set = |level, name| handles::option_int(fd, level, name).is_ok_and(|value| value != 0);
     socket.iter().any(|name| set(libc::SOL_SOCKET, *name))
         || tcp.iter().any(|name| set(libc::IPPROTO_TCP, *name))
+        || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1)
 }
 
 /// While held, no thread of this process forks.

@@ -73,6 +73,29 @@ pub fn alone(genuine: impl Fn() -> isize) -> isize {
     result
 }
 
+/// Around a call that gives a thread of the process descriptors of its own: a number is not the same
+/// socket to all of them any more, and our own thread's copies would keep connections open. Afterwards
+/// every call is the kernel's.
+pub fn split(genuine: impl FnOnce() -> isize) -> isize {
+    if !process::enabled() || process::in_vfork_child() {
+        return genuine();
+    }
+    let errno = shunt_os::errno();
+    keep_to_tcp(Reason::SplitDescriptors);
+    epoll::settle();
+    keep_still(Reason::SplitDescriptors);
+    process::set_enabled(false);
+    shunt_os::set_errno(errno);
+    genuine()
+}
+
+/// All memory that is mapped from now on stays resident, and rings are large: links that exist do.
+pub fn saw_locked_memory() {
+    if keeps_to_tcp().is_none() && !process::in_vfork_child() {
+        keep_to_tcp(Reason::LockedMemory);
+    }
+}
+
 /// The program has an io_uring: bytes may pass by us on any descriptor.
 pub fn saw_io_uring() {
     if keeps_to_tcp().is_none() && !process::in_vfork_child() {

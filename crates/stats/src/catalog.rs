@@ -84,6 +84,9 @@ catalog! {
         Aio = "aio", "asynchronous I/O was asked for, which the C library or the kernel does by itself";
         StandardStream = "standard_stream", "it is standard input, output or error, which the C library reads and writes by itself";
         LeftInEpoll = "left_in_epoll", "its number was closed and its epoll registration was not, for a copy keeps it";
+        Disconnected = "disconnected", "the program dissolved its connection and may have made another";
+        SplitDescriptors = "split_descriptors", "a thread of the process has descriptors of its own";
+        LockedMemory = "locked_memory", "the process keeps all memory that it maps resident";
     }
 }
 

@@ -3,6 +3,7 @@
 use core::mem::{size_of, zeroed};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
+use super::own;
 use crate::{sys, threads, Errno, Result};
 
 /// Our descriptors start here unless the program's limit is lower. Higher would make the kernel
@@ -145,7 +146,9 @@ fn copy_high(fd: i32) -> Result<i32> {
     let lowest =
         if limit.rlim_cur > HIGH_FD + 400 { HIGH_FD } else { limit.rlim_cur - limit.rlim_cur / 4 };
     // SAFETY: no pointers.
-    unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) }.map(|fd| fd as i32)
+    let high = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) }? as i32;
+    own::mark(high, true);
+    Ok(high)
 }
 
 /// Has the kernel enlarge the table of descriptors for ours. It does that when a number is first taken,
@@ -159,6 +162,7 @@ pub fn make_room() {
 
 /// Closes a descriptor of ours.
 pub fn close(fd: i32) {
+    own::mark(fd, false);
     // SAFETY: no pointers; the caller owns `fd`.
     let _ = unsafe { sys!(libc::SYS_close, fd) };
 }

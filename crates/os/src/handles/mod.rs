@@ -2,4 +2,7 @@
 //! All of ours are CLOEXEC and lie above the numbers a program uses.
 
 mod linux;
+mod own;
+
 pub use linux::*;
+pub use own::{first_own, is_own};

@@ -115,6 +115,7 @@ genuine! {
     __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     sigset(signal: c_int, handler: sighandler_t) -> sighandler_t;
     prctl(operation: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
+    mlockall(flags: c_int) -> c_int;
     unshare(flags: c_int) -> c_int;
     setns(fd: c_int, kind: c_int) -> c_int;
     daemon(nochdir: c_int, noclose: c_int) -> c_int;

@@ -93,9 +93,8 @@ pub unsafe extern "C" fn recvfrom(
     let genuine = || unsafe { real::recvfrom(fd, buffer, len, flags, address, address_len) };
     let ours = || {
         let outcome = calls::receive(fd, &calls::single(buffer, len), flags, genuine);
-        // A connected TCP socket gives no address.
-        if matches!(outcome, Outcome::Handled(_)) && !address.is_null() && !address_len.is_null() {
-            unsafe { *address_len = 0 };
+        if matches!(outcome, Outcome::Handled(_)) && !address.is_null() {
+            return unsafe { calls::no_address(address_len, outcome) };
         }
         outcome
     };
@@ -168,7 +167,12 @@ pub unsafe extern "C" fn sendto(
     address_len: socklen_t,
 ) -> ssize_t {
     let genuine = || unsafe { real::sendto(fd, buffer, len, flags, address, address_len) };
-    boundary(|| calls::send(fd, &calls::single(buffer, len), flags, genuine), genuine)
+    let buffer = calls::single(buffer, len);
+    if address.is_null() {
+        return boundary(|| calls::send(fd, &buffer, flags, genuine), genuine);
+    }
+    let address = (address.cast(), address_len);
+    boundary(|| calls::send_to(fd, &buffer, flags, address, genuine), genuine)
 }
 
 #[no_mangle]

@@ -75,6 +75,10 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_select => readiness::select(fd, b as _, c as _, d as _, e as _).into(),
             libc::SYS_prctl => quiet::prctl(fd, b, c, d, e).into(),
             libc::SYS_seccomp => quiet::seccomp(a, b, c),
+            libc::SYS_clone if a & SPLITS == libc::CLONE_FILES as usize => {
+                shunt_sockets::quiet::split(|| genuine() as isize) as c_long
+            }
+            libc::SYS_mlockall => quiet::mlockall(fd).into(),
             libc::SYS_unshare => quiet::unshare(fd).into(),
             libc::SYS_setns => quiet::setns(fd, b as c_int).into(),
             libc::SYS_io_uring_setup => {
@@ -117,5 +121,7 @@ pub unsafe extern "C" fn syscall(
     }
 }
 
+/// Of these a process that shares descriptors, and no memory, has the first.
+const SPLITS: usize = (libc::CLONE_FILES | libc::CLONE_VM) as usize;
 /// Of a clone whose child is a thread, or one of vfork, or has this process's descriptors.
 const SHARES: usize = (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES) as usize;

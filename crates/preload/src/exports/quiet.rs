@@ -32,7 +32,6 @@ pub unsafe fn seccomp(operation: usize, flags: usize, program: usize) -> c_long 
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     /// What the kernel unshares for one thread of several, and what no address depends on.
     const HARMLESS: c_int = libc::CLONE_FS
-        | libc::CLONE_FILES
         | libc::CLONE_SYSVSEM
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWUTS
@@ -42,8 +41,19 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     let genuine = || unsafe { real::unshare(flags) };
     match flags & !HARMLESS {
         0 => genuine(),
+        libc::CLONE_FILES => quiet::split(|| genuine() as isize) as c_int,
         _ => quiet::alone(|| genuine() as isize) as c_int,
     }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    let result = unsafe { real::mlockall(flags) };
+    let kept = libc::MCL_FUTURE | libc::MCL_ONFAULT;
+    if result == 0 && flags & kept == libc::MCL_FUTURE {
+        quiet::saw_locked_memory();
+    }
+    result
 }
 
 #[no_mangle]

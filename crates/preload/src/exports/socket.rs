@@ -36,7 +36,7 @@ pub unsafe extern "C" fn accept4(
 
 #[no_mangle]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    before(|| calls::connecting(fd));
+    before(|| unsafe { calls::connecting(fd, address, len) });
     unsafe { real::connect(fd, address, len) }
 }
 

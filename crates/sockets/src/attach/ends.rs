@@ -40,6 +40,22 @@ pub fn break_stream(socket: &'static Socket) {
     wake_own(socket);
 }
 
+/// The program has given the connection up: what a ring still has of it is nobody's.
+pub fn abandon(socket: &'static Socket) {
+    {
+        let mut recv = socket.recv.lock();
+        let mut send = socket.send.lock();
+        recv.reset_pending = false;
+        send.failed = None;
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        socket.set_mode(Mode::Left);
+    }
+    wait::epoll::release_all(socket);
+    wake_own(socket);
+}
+
 /// The peer's process is gone (or became another program): finish both directions alone.
 pub fn peer_died(index: u32, socket: &'static Socket) {
     let mut unsent = false;

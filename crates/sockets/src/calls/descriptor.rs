@@ -12,7 +12,7 @@ use shunt_stream::{End, ReaderOn};
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::wait::epoll;
-use crate::{attach, inherit, process, search, Outcome};
+use crate::{attach, inherit, process, quiet, search, Outcome};
 
 /// What `fd` is, asking the kernel if nobody has yet. Only for calls that a socket is likely to
 /// get; others treat an unknown descriptor as foreign.
@@ -175,6 +175,9 @@ fn before_close(fd: i32) {
 
 /// `close`.
 pub fn close(fd: c_int) -> Outcome {
+    if handles::is_own(fd) && !process::in_vfork_child() {
+        return Outcome::Failed(libc::EBADF);
+    }
     match table::get(fd) {
         Entry::Unknown => {
             elsewhere::note();
@@ -190,12 +193,30 @@ pub fn close(fd: c_int) -> Outcome {
 
 /// `close_range` and `closefrom`.
 pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
+    const UNSHARE: c_int = 2;
     const CLOEXEC: c_int = 4;
+    if flags & UNSHARE != 0 {
+        // SAFETY: no pointers.
+        let genuine = || unsafe { real::close_range(first, last, flags) } as isize;
+        return Outcome::Genuine(quiet::split(genuine));
+    }
     if flags & CLOEXEC != 0 || process::in_vfork_child() {
         return Outcome::PassThrough;
     }
     table::each(first, last, |fd, _| before_close(fd));
-    Outcome::PassThrough
+    let mut from = first;
+    while let Some(own) = handles::first_own(from, last) {
+        // SAFETY: no pointers. The program closes its numbers, and not ours.
+        if own > from && unsafe { real::close_range(from, own - 1, flags) } != 0 {
+            return Outcome::Genuine(-1);
+        }
+        from = own + 1;
+    }
+    if from > first && from > last {
+        return Outcome::Handled(0);
+    }
+    // SAFETY: no pointers.
+    Outcome::Genuine(unsafe { real::close_range(from, last, flags) } as isize)
 }
 
 /// A FILE is made on the descriptor: stdio reads and writes behind our back. True if the ring

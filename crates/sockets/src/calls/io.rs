@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::{iovec, mmsghdr, msghdr, off64_t};
 use shunt_link::elsewhere;
-use shunt_os::{real, threads};
+use shunt_os::{memory, real, threads};
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode, Socket};
@@ -192,6 +192,24 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
     }
 }
 
+/// `sendto` with an address, which a connected stream ignores; but what is none the kernel refuses.
+pub fn send_to(
+    fd: c_int,
+    vector: &[iovec],
+    flags: c_int,
+    address: (*const c_void, u32),
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
+    const ADDRESS_MAX: u32 = 128;
+    let (place, length) = address;
+    let is_address = length <= ADDRESS_MAX && memory::is_readable(place, length as usize);
+    if !is_address && matches!(find(fd), Found::Attached(..)) {
+        let error = if length > ADDRESS_MAX { libc::EINVAL } else { libc::EFAULT };
+        return Outcome::Failed(error);
+    }
+    send(fd, vector, flags, genuine)
+}
+
 /// The iovecs of a program's call; empty if the kernel must judge them.
 ///
 /// # Safety
@@ -223,7 +241,12 @@ pub unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> 
         return Outcome::Genuine(result);
     }
     // SAFETY: as the program's call.
-    let parts = unsafe { vector((*message).msg_iov, (*message).msg_iovlen) };
+    let header = unsafe { *message };
+    if is_refused(&header) {
+        return Outcome::PassThrough;
+    }
+    // SAFETY: as the program's call.
+    let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
     let outcome = receive(fd, parts, flags, genuine);
     if let Outcome::Handled(_) = outcome {
         // SAFETY: as the program's call; what the kernel writes for a TCP stream without
@@ -233,6 +256,24 @@ pub unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> 
             (*message).msg_controllen = 0;
             (*message).msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
         }
+    }
+    outcome
+}
+
+/// After a `recvfrom` that asked for an address: a connected stream gives none.
+///
+/// # Safety
+/// `length` is where the program wants its length.
+pub unsafe fn no_address(length: *mut u32, outcome: Outcome) -> Outcome {
+    if !memory::is_readable(length, size_of::<u32>()) {
+        return Outcome::Failed(libc::EFAULT);
+    }
+    // SAFETY: it is there.
+    unsafe {
+        if (length.read_unaligned() as i32) < 0 {
+            return Outcome::Failed(libc::EINVAL);
+        }
+        length.write_unaligned(0);
     }
     outcome
 }
@@ -267,12 +308,20 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
     if receive::is_no_address(message.cast_mut().cast()) {
         return Outcome::PassThrough;
     }
+    let stream = table::get(fd);
+    if !matches!(stream, Entry::Socket(_)) {
+        before_passing_in(message);
+        elsewhere::note();
+        return Outcome::PassThrough;
+    }
     // SAFETY: as the program's call.
     let header = unsafe { *message };
+    if is_refused(&header) {
+        return Outcome::PassThrough;
+    }
     if !header.msg_control.is_null() && header.msg_controllen > 0 {
-        // SAFETY: as the program's call.
-        unsafe { before_passing_in(message) };
-        if let Entry::Socket(index) = table::get(fd) {
+        before_passing_in(message);
+        if let Entry::Socket(index) = stream {
             // Ancillary data on TCP is time stamps and zero copy: the kernel's.
             super::descriptor::touch_or_leave(index, Reason::UnsupportedOption);
             // Bytes of the ring may still be on their way to TCP: behind them.
@@ -281,8 +330,6 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
             // SAFETY: the program's own arguments.
             return send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) });
         }
-        elsewhere::note();
-        return Outcome::PassThrough;
     }
     // SAFETY: as the program's call.
     let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
@@ -290,17 +337,35 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
     send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) })
 }
 
-unsafe fn before_passing_in(message: *const msghdr) {
+/// Whether the kernel takes nothing of such a message: its name is of negative length, or it has too
+/// many parts.
+fn is_refused(header: &msghdr) -> bool {
+    (header.msg_namelen as i32) < 0 || header.msg_iovlen > 1024
+}
+
+/// Descriptors that a message takes along are about to be in other hands. What is not there to be read
+/// the kernel refuses.
+fn before_passing_in(message: *const msghdr) {
+    if !memory::is_readable(message, size_of::<msghdr>()) {
+        return;
+    }
+    // SAFETY: it is there.
+    let (control, length) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
+    if control.is_null() || length == 0 || !memory::is_readable(control, length) {
+        return;
+    }
+    let end = control as usize + length;
     // SAFETY: the program's control buffer.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
         // SAFETY: within the control buffer.
         let (level, kind, length) =
             unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
-        if level == libc::SOL_SOCKET
-            && kind == libc::SCM_RIGHTS
-            && length >= size_of::<libc::cmsghdr>()
-        {
+        // What is no message, and what follows it, the kernel refuses.
+        if length < size_of::<libc::cmsghdr>() || length > end - header as usize {
+            break;
+        }
+        if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS {
             let count = (length - size_of::<libc::cmsghdr>()) / size_of::<c_int>();
             for at in 0..count {
                 // SAFETY: within this control message.
@@ -406,16 +471,22 @@ pub unsafe fn send_messages(
 ) -> Outcome {
     if !matches!(find(fd), Found::Attached(..) | Found::Plain(..)) || count == 0 {
         for at in 0..(count as usize).min(1024) {
-            // SAFETY: the program passes `count` messages.
-            unsafe { before_passing_in(&raw const (*messages.add(at)).msg_hdr) };
+            let one = messages.wrapping_add(at);
+            if !memory::is_readable(one, size_of::<mmsghdr>()) {
+                break;
+            }
+            // SAFETY: it is there.
+            before_passing_in(unsafe { &raw const (*one).msg_hdr });
         }
         elsewhere::note();
         return Outcome::PassThrough;
     }
     for at in 0..(count as usize).min(1024) {
-        // SAFETY: the program passes `count` messages.
-        let one = unsafe { messages.add(at) };
-        // SAFETY: as above.
+        let one = messages.wrapping_add(at);
+        if !memory::is_readable(one, size_of::<mmsghdr>()) {
+            return if at > 0 { Outcome::Handled(at as isize) } else { Outcome::PassThrough };
+        }
+        // SAFETY: it is there.
         let outcome = unsafe { send_message(fd, &raw const (*one).msg_hdr, flags) };
         let outcome = match outcome {
             Outcome::PassThrough => {

@@ -3,8 +3,9 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::*;
 
+use libc::{sa_family_t, sockaddr, socklen_t};
 use shunt_link::elsewhere;
-use shunt_os::{handles, tcp};
+use shunt_os::{handles, memory, tcp};
 use shunt_stats::Reason;
 
 use crate::calls::descriptor::{classify, forget, opened, touch_or_leave};
@@ -40,10 +41,31 @@ pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
 }
 
 /// Before `connect`.
-pub fn connecting(fd: c_int) {
+///
+/// # Safety
+/// `address` is what the program passes.
+pub unsafe fn connecting(fd: c_int, address: *const sockaddr, length: socklen_t) {
     elsewhere::note();
-    if let Entry::Socket(index) = classify(fd) {
-        pool::get(index).connector.store(true, Relaxed);
+    let Entry::Socket(index) = classify(fd) else { return };
+    let socket = pool::get(index);
+    socket.connector.store(true, Relaxed);
+    let family = size_of::<sa_family_t>();
+    let is_there = length as usize >= family && memory::is_readable(address, family);
+    // SAFETY: it is there.
+    if is_there && i32::from(unsafe { (*address).sa_family }) == libc::AF_UNSPEC {
+        disconnecting(index, socket);
+    }
+}
+
+/// Before the end of the connection alone (connect(2), "dissolve the association"): the socket may get
+/// another, which stays on TCP.
+fn disconnecting(index: u32, socket: &'static Socket) {
+    let is_ours = matches!(socket.mode(), Mode::Attached | Mode::Inherited);
+    if is_ours || tcp::is_connected(socket.fd.load(Relaxed)) {
+        touch_or_leave(index, Reason::Disconnected);
+        attach::abandon(socket);
+        socket.shut_reading.store(false, SeqCst);
+        socket.shut_writing.store(false, SeqCst);
     }
 }
 

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_carriers::shm::worth_telling;
 use shunt_link::Link;
-use shunt_os::{clock, handles, park, real, set_errno, threads};
+use shunt_os::{clock, handles, memory, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 
@@ -503,6 +503,10 @@ pub unsafe fn select(
         return None;
     }
     let words = (count as usize).div_ceil(64);
+    // The kernel reads whole words of 64 bits.
+    if sets.iter().any(|set| !set.is_null() && !memory::is_readable(*set, words * 8)) {
+        return None;
+    }
     let bit = |set: *mut libc::fd_set, fd: i32| -> bool {
         // SAFETY: the program's sets hold at least `count` bits.
         !set.is_null() && unsafe { *set.cast::<u64>().add(fd as usize / 64) } >> (fd % 64) & 1 != 0

@@ -32,6 +32,14 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
     put_off::settle();
     let Entry::Set(index) = table::get(set_fd) else { return Outcome::PassThrough };
     let set = set_at(index);
+    if crate::receive::is_no_address(events.cast()) && count > 0 {
+        let mut room = epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one.
+        return match unsafe { wait(set_fd, &raw mut room, 1, limits) } {
+            Outcome::Handled(1..) => Outcome::Failed(libc::EFAULT),
+            outcome => outcome,
+        };
+    }
     if count <= 0 || count as usize > i32::MAX as usize / 12 {
         return Outcome::PassThrough;
     }

@@ -1,0 +1,57 @@
+//! Whether memory that the program names is there: the kernel answers EFAULT where we would fault.
+
+use crate::{sys, Errno};
+
+const PAGE: usize = 4096;
+
+/// Whether all of `length` bytes can be read. Some 0.1 us a page: the kernel is asked for something
+/// that it refuses, of which it reads 8 bytes first (rt_sigprocmask(2) with no such `how`).
+pub fn is_readable<T>(pointer: *const T, length: usize) -> bool {
+    let first = pointer as usize;
+    let Some(end) = first.checked_add(length) else { return false };
+    if first < PAGE && length > 0 {
+        // To the kernel a set at 0 is none, and nothing else is mapped there (vm.mmap_min_addr).
+        return false;
+    }
+    let mut at = first;
+    while at < end {
+        // Aligned, it lies in one page.
+        let word = at & !7;
+        const NO_SUCH: i32 = -1;
+        // SAFETY: the kernel looks at the address by itself, and changes nothing.
+        let answer = unsafe { sys!(libc::SYS_rt_sigprocmask, NO_SUCH, word, 0, 8) };
+        if answer == Err(Errno::FAULT) {
+            return false;
+        }
+        at = (at / PAGE + 1) * PAGE;
+    }
+    true
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_told() {
+        let text = b"here";
+        assert!(is_readable(text.as_ptr(), text.len()));
+        assert!(is_readable(core::ptr::null::<u8>(), 0));
+        assert!(!is_readable(core::ptr::null::<u8>(), 1));
+        assert!(!is_readable(8 as *const u64, 8));
+        assert!(!is_readable(usize::MAX as *const u8, 1));
+        let bytes = 2 * PAGE;
+        // SAFETY: a mapping of our own, of which the second page is closed.
+        unsafe {
+            let none = core::ptr::null_mut();
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let base = libc::mmap(none, bytes, libc::PROT_READ, flags, -1, 0).cast::<u8>();
+            assert_eq!(libc::mprotect(base.add(PAGE).cast(), PAGE, libc::PROT_NONE), 0);
+            assert!(is_readable(base, PAGE));
+            assert!(!is_readable(base, PAGE + 1));
+            assert!(!is_readable(base.add(PAGE), 1));
+            assert!(is_readable(base.add(PAGE - 1), 1));
+            libc::munmap(base.cast(), bytes);
+        }
+    }
+}
