@@ -38,7 +38,7 @@ mod tests {
         assert!(is_readable(text.as_ptr(), text.len()));
         assert!(is_readable(core::ptr::null::<u8>(), 0));
         assert!(!is_readable(core::ptr::null::<u8>(), 1));
-        assert!(!is_readable(8 as *const u64, 8));
+        assert!(!is_readable(core::ptr::without_provenance::<u64>(64), 8));
         assert!(!is_readable(usize::MAX as *const u8, 1));
         let bytes = 2 * PAGE;
         // SAFETY: a mapping of our own, of which the second page is closed.

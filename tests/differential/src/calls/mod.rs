@@ -24,6 +24,7 @@ pub mod process;
 pub mod sandbox;
 pub mod socket;
 pub mod stdio;
+pub mod strange;
 pub mod wait;
 
 pub type Fd = libc::c_int;

@@ -10,6 +10,7 @@ mod other_ways;
 mod processes;
 mod readiness;
 mod sandboxes;
+mod strange;
 mod threads;
 
 use crate::actor::Actor;
@@ -46,6 +47,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         sandboxes::ALL,
         left_bytes::ALL,
         other_ways::ALL,
+        strange::ALL,
         processes::ALL,
         descriptors::ALL,
         options::ALL,
