@@ -4,5 +4,7 @@
 //! the library calls of its own stays its own.
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-static-libgcc");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now,-z,relro,-O1,--as-needed,-Bsymbolic-functions");
+    println!(
+        "cargo:rustc-cdylib-link-arg=-Wl,-z,now,-z,relro,-O1,--as-needed,-Bsymbolic-functions"
+    );
 }
