@@ -1,9 +1,9 @@
 //! poll, ppoll, select and pselect over mixed sets.
 //!
-//! Without an attached stream the call is the kernel's (streams that may yet be attached count it,
-//! so that nobody goes up to a sleeper whom no bell reaches). With one, the kernel is asked about
+//! Without an attached stream the call is the kernel's. With one, the kernel is asked about
 //! everything else, and a bell box, an epoll set of ours that holds the bells of the links, stands
-//! in for the rings while the thread sleeps.
+//! in for the rings while the thread sleeps. Streams that may yet be attached count a sleep of either
+//! kind, so that nobody goes up to a sleeper whom no bell reaches.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
@@ -79,7 +79,7 @@ pub unsafe fn poll(
     }
     if !attached {
         let counted = count_in(list);
-        if counted.all_plain {
+        if !counted.some_attached && !counted.some_skipped {
             let result = genuine();
             let errno = shunt_os::errno();
             count_out(list, &counted);
@@ -93,7 +93,10 @@ pub unsafe fn poll(
 
 /// Which entries were counted as native waits, by position.
 struct Counted {
-    all_plain: bool,
+    /// One of them has been attached meanwhile: a bell will do for it.
+    some_attached: bool,
+    /// Others were attached before.
+    some_skipped: bool,
     small: [u32; SMALL],
     large: Vec<u32>,
 }
@@ -110,12 +113,18 @@ impl Counted {
     }
 }
 
+/// Counts a native wait for the streams that no bell is known of.
 fn count_in(list: &[pollfd]) -> Counted {
     let large = if list.len() > SMALL { vec![NOT; list.len()] } else { Vec::new() };
-    let mut counted = Counted { all_plain: true, small: [NOT; SMALL], large };
+    let mut counted =
+        Counted { some_attached: false, some_skipped: false, small: [NOT; SMALL], large };
     for (position, entry) in list.iter().enumerate() {
         let Entry::Socket(index) = table::get(entry.fd) else { continue };
         let socket = pool::get(index);
+        if socket.mode() == Mode::Attached {
+            counted.some_skipped = true;
+            continue;
+        }
         threads::add(&socket.native_recv, 1);
         if counted.large.is_empty() {
             counted.small[position] = index;
@@ -123,7 +132,7 @@ fn count_in(list: &[pollfd]) -> Counted {
             counted.large[position] = index;
         }
         if socket.mode() == Mode::Attached {
-            counted.all_plain = false;
+            counted.some_attached = true;
         }
     }
     counted
@@ -260,13 +269,16 @@ fn sleep(
     left: impl Fn() -> Option<u64>,
     mask: *const sigset_t,
 ) -> Slept {
+    // A stream is counted, or has a bell, or the sleep is off.
+    let counted = count_in(list);
     let links = links_of(list);
     bell_box.join(&links);
     let held = hold(list);
     SLEEPERS.fetch_add(1, SeqCst);
     links.iter().for_each(|link| link.own_ready().announce_sleep());
-    let mut sleeper = Sleeper { links, held, bell_box, list, left: None, mask, slept: Slept::Not };
-    if look(sleeper.list, true) == 0 {
+    let slept = Slept::Not;
+    let mut sleeper = Sleeper { links, held, counted, bell_box, list, left: None, mask, slept };
+    if look(sleeper.list, true) == 0 && !sleeper.counted.some_attached {
         sleeper.left = left();
         if sleeper.bell_box.fd < 0 {
             // No descriptor was to be had for a bell: look often instead.
@@ -289,6 +301,7 @@ struct Sleeper<'a> {
     /// Streams by place and generation: a close of the last descriptor does not end one meanwhile,
     /// as in the kernel, whose poll holds the open file.
     held: Vec<(u32, u32)>,
+    counted: Counted,
     bell_box: &'a mut BellBox,
     list: &'a mut [pollfd],
     left: Option<u64>,
@@ -325,6 +338,7 @@ impl Sleeper<'_> {
         SLEEPERS.fetch_sub(1, SeqCst);
         forward_marks(&self.links);
         let_go(core::mem::take(&mut self.held));
+        count_out(self.list, &self.counted);
     }
 }
 

@@ -28,6 +28,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     poll_shows_one_descriptor_as_often_as_it_is_named,
     poll_waits_as_long_as_it_was_told,
     poll_is_woken_by_data,
+    poll_and_select_are_woken_by_a_stream_that_pairs_meanwhile,
     poll_is_woken_by_the_end,
     poll_is_woken_by_a_pipe_among_streams,
     poll_for_room_is_woken_when_the_peer_reads,
@@ -358,6 +359,41 @@ fn poll_is_woken_by_the_end(a: &Actor) {
             socket::close(t);
         },
     );
+}
+
+/// Beside one that may be on the ring already.
+fn poll_and_select_are_woken_by_a_stream_that_pairs_meanwhile(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    for by_poll in [true, false] {
+        let t =
+            if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        wake(
+            a,
+            || {
+                for _ in 0..8 {
+                    io::send(t, b"question", 0).value("send");
+                }
+                if by_poll {
+                    let (got, masks) = poll(&[(s, POLLIN), (t, POLLIN)], 15_000);
+                    a.note("poll", format!("{got} {} {}", mask(masks[0]), mask(masks[1])));
+                } else {
+                    let asked = Selection { read: vec![s, t], ..Selection::default() };
+                    a.note("select", select(&asked, 15_000));
+                }
+                a.note("answer", receive_text(t, 6));
+            },
+            || {
+                for _ in 0..8 {
+                    assert_eq!(receive_text(t, 8), "question");
+                }
+                // By now they look for each other.
+                wait::poll(&[], 100);
+                io::send(t, b"answer", 0).value("send");
+            },
+        );
+        socket::close(t);
+    }
 }
 
 fn poll_is_woken_by_a_pipe_among_streams(a: &Actor) {
