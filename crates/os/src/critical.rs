@@ -84,7 +84,90 @@ mod local {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(all(target_arch = "x86", not(miri)))]
+mod local {
+    use super::Thread;
+    use core::arch::{asm, global_asm};
+
+    // The loader fills the offset in. Its place is found by way of a word of ours: code has no addresses
+    // relative to the instruction.
+    global_asm!(
+        ".section .tbss.shunt_thread,\"awT\",@nobits",
+        ".globl shunt_thread",
+        ".hidden shunt_thread",
+        ".type shunt_thread,@object",
+        ".size shunt_thread,{size}",
+        ".p2align 4",
+        "shunt_thread:",
+        ".zero {size}",
+        ".section .data.rel.ro.shunt_thread_offset_at,\"aw\",@progbits",
+        ".globl shunt_thread_offset_at",
+        ".hidden shunt_thread_offset_at",
+        ".type shunt_thread_offset_at,@object",
+        ".size shunt_thread_offset_at,4",
+        ".p2align 2",
+        "shunt_thread_offset_at:",
+        ".long shunt_thread@INDNTPOFF",
+        ".text",
+        size = const size_of::<Thread>(),
+    );
+
+    extern "C" {
+        static shunt_thread_offset_at: *const usize;
+    }
+
+    #[inline(always)]
+    fn offset() -> usize {
+        // SAFETY: both words are filled in before any code of ours runs, and stay.
+        unsafe { *shunt_thread_offset_at }
+    }
+
+    #[inline(always)]
+    pub fn thread() -> *mut Thread {
+        let base: usize;
+        // SAFETY: the thread pointer, which lies where it points to (ELF TLS, initial-exec model).
+        unsafe {
+            asm!(
+                "mov {base}, dword ptr gs:[0]",
+                base = out(reg) base,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        base.wrapping_add(offset()) as *mut Thread
+    }
+
+    /// One instruction, so that no handler comes between.
+    #[inline(always)]
+    pub fn enter() {
+        // SAFETY: a word of the calling thread's own. What follows is not moved before it.
+        unsafe {
+            asm!(
+                "inc dword ptr gs:[{offset}]",
+                offset = in(reg) offset(),
+                options(nostack)
+            );
+        }
+    }
+
+    /// Returns what is left.
+    #[inline(always)]
+    pub fn leave() -> u32 {
+        let left: u32;
+        // SAFETY: as in `enter`. What came before is not moved behind it.
+        unsafe {
+            asm!(
+                "dec dword ptr gs:[{offset}]",
+                "mov {left}, dword ptr gs:[{offset}]",
+                offset = in(reg) offset(),
+                left = out(reg) left,
+                options(nostack)
+            );
+        }
+        left
+    }
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "x86"), not(miri))))]
 mod local {
     use super::Thread;
     use core::cell::UnsafeCell;
@@ -115,7 +198,7 @@ mod local {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "x86"), not(miri))))]
 impl Thread {
     const NEW: Thread = Thread { depth: 0, deferred: Deferred::NONE };
 }
