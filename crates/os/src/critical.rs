@@ -89,8 +89,6 @@ mod local {
     use super::Thread;
     use core::arch::{asm, global_asm};
 
-    // The loader fills the offset in. Its place is found by way of a word of ours: code has no addresses
-    // relative to the instruction.
     global_asm!(
         ".section .tbss.shunt_thread,\"awT\",@nobits",
         ".globl shunt_thread",
@@ -100,26 +98,27 @@ mod local {
         ".p2align 4",
         "shunt_thread:",
         ".zero {size}",
-        ".section .data.rel.ro.shunt_thread_offset_at,\"aw\",@progbits",
-        ".globl shunt_thread_offset_at",
-        ".hidden shunt_thread_offset_at",
-        ".type shunt_thread_offset_at,@object",
-        ".size shunt_thread_offset_at,4",
-        ".p2align 2",
-        "shunt_thread_offset_at:",
-        ".long shunt_thread@INDNTPOFF",
         ".text",
         size = const size_of::<Thread>(),
     );
 
-    extern "C" {
-        static shunt_thread_offset_at: *const usize;
-    }
-
+    /// From the thread pointer. The loader has put it in the table of addresses, which is found from that
+    /// of the next instruction: there are no addresses relative to it.
     #[inline(always)]
     fn offset() -> usize {
-        // SAFETY: both words are filled in before any code of ours runs, and stay.
-        unsafe { *shunt_thread_offset_at }
+        let offset: usize;
+        // SAFETY: a word of the table that does not change.
+        unsafe {
+            asm!(
+                "call 2f",
+                "2: popl {offset}",
+                "addl $_GLOBAL_OFFSET_TABLE_ + (. - 2b), {offset}",
+                "movl shunt_thread@GOTNTPOFF({offset}), {offset}",
+                offset = out(reg) offset,
+                options(att_syntax, pure, nomem)
+            );
+        }
+        offset
     }
 
     #[inline(always)]
