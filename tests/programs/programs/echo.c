@@ -19,6 +19,7 @@
 #include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -155,6 +156,33 @@ static long ms_since(struct timespec began) {
     return (now.tv_sec - began.tv_sec) * 1000 + (now.tv_nsec - began.tv_nsec) / 1000000;
 }
 
+#ifdef __i386__
+/* Calls that programs of 32 bits alone have, by number. */
+static void by_number(int fd) {
+    long out[] = {fd, (long)"by number", 9, 0}, in[] = {fd, (long)room, 9, MSG_WAITALL};
+    long coarse[] = {20, 0};
+    long long fine[] = {20, 0};
+    fd_set members;
+    struct pollfd entry = {fd, POLLIN, 0};
+    for (int n = 0; n < 300; n++) {
+        memset(room, 0, 9);
+        CHECK(syscall(SYS_socketcall, 9, out) == 9);
+        FD_ZERO(&members);
+        FD_SET(fd, &members);
+        long all[] = {fd + 1, (long)&members, 0, 0, (long)coarse};
+        coarse[0] = 20;
+        CHECK(syscall(SYS_select, all) == 1 && FD_ISSET(fd, &members));
+        CHECK(syscall(SYS__newselect, fd + 1, &members, NULL, NULL, coarse) == 1);
+        CHECK(syscall(SYS_ppoll_time64, &entry, 1, fine, NULL, 8) == 1 && entry.revents == POLLIN);
+        CHECK(!(syscall(SYS_fcntl64, fd, F_GETFL) & O_NONBLOCK));
+        CHECK(syscall(SYS_socketcall, 10, in) == 9 && !memcmp(room, "by number", 9));
+    }
+    CHECK(syscall(SYS_socketcall, 9, NULL) == -1 && errno == EFAULT);
+}
+#else
+static void by_number(int fd) { (void)fd; }
+#endif
+
 static int times(const char *port) {
     int fd, set = epoll_create1(0);
     char ready;
@@ -194,6 +222,7 @@ static int times(const char *port) {
         for (ssize_t got = 0, now; got < 9; got += now)
             CHECK((now = read(fd, room + got, 9 - got)) > 0);
     }
+    by_number(fd);
     printf("all in time\n");
     return 0;
 }
