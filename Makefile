@@ -10,8 +10,9 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## Build the library and the command
+build: ## Build the library, also for 32-bit programs if that can be, and the command
 	cargo build --release --locked -p shunt-preload -p shunt-cli
+	@scripts/build-32-bit
 
 demo: install-deps build ## Run real programs plain and accelerated, and compare (about 2 minutes after the build)
 	$(SHUNT) demo

@@ -42,21 +42,67 @@ pub fn find() -> Result<Library> {
         })
 }
 
-/// The value of `LD_PRELOAD` that loads `library` first and then whatever was there.
-pub fn preload_value(library: &Path, before: Option<OsString>) -> Result<OsString> {
+/// The programs that one library can be loaded into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Programs {
+    /// Those of this command's own kind.
+    Own,
+    /// 32-bit x86, on x86-64.
+    X86,
+}
+
+/// The value of `LD_PRELOAD` that loads `library` first and then whatever was there; into `programs`
+/// and, if there is a library for each, into those of the other kind that they start. `None`: there is
+/// none for `programs`.
+pub fn preload_value(
+    library: &Path,
+    programs: Programs,
+    before: Option<OsString>,
+) -> Result<Option<OsString>> {
     let separator = |byte: &u8| matches!(byte, b':' | b' ');
-    let name = library.as_os_str();
-    if name.as_bytes().iter().any(separator) {
+    let [own, x86, either] =
+        [library.to_owned(), beside(library, "i686"), beside(library, "$PLATFORM")];
+    let name = match programs {
+        _ if has_every_platform(library) => &either,
+        Programs::Own => &own,
+        Programs::X86 if is_readable_file(&x86) => &x86,
+        Programs::X86 => return Ok(None),
+    };
+    if name.as_os_str().as_bytes().iter().any(separator) {
         bail!("the loader cannot load {}: no blank or colon may be in the path", library.display());
     }
-    let mut value = name.to_owned();
+    let mut value = name.clone().into_os_string();
     for other in before.unwrap_or_default().as_bytes().split(separator) {
-        if !other.is_empty() && other != name.as_bytes() {
+        let ours = [&own, &x86, &either].iter().any(|path| path.as_os_str().as_bytes() == other);
+        if !other.is_empty() && !ours {
             value.push(":");
             value.push(OsStr::from_bytes(other));
         }
     }
-    Ok(value)
+    Ok(Some(value))
+}
+
+/// `libshunt-i686.so` for `libshunt.so`.
+fn beside(library: &Path, platform: &str) -> PathBuf {
+    let mut name = library.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{platform}.so"));
+    library.with_file_name(name)
+}
+
+/// Whether the library lies there under every name that loaders make of `$PLATFORM` (ld.so(8)): each
+/// then finds the one for its programs. glibc's for x86-64 had names of its own for some processors.
+fn has_every_platform(library: &Path) -> bool {
+    const PLATFORMS: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "i686"];
+    cfg!(target_arch = "x86_64")
+        && PLATFORMS.iter().all(|platform| is_readable_file(&beside(library, platform)))
+        && kernel_names_platform()
+}
+
+/// Without the kernel's word the loader makes nothing of `$PLATFORM`.
+#[allow(unsafe_code)] // UNSAFETY: asks libc for a number.
+fn kernel_names_platform() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::getauxval(libc::AT_PLATFORM) != 0 }
 }
 
 fn is_readable_file(path: &Path) -> bool {
@@ -68,10 +114,20 @@ mod tests {
     use super::*;
 
     fn value(before: &str) -> String {
-        preload_value(Path::new("/x/libshunt.so"), Some(before.into()))
-            .unwrap()
-            .into_string()
-            .unwrap()
+        value_in(Path::new("/x/libshunt.so"), Programs::Own, before).unwrap()
+    }
+
+    fn value_in(library: &Path, programs: Programs, before: &str) -> Option<String> {
+        let value = preload_value(library, programs, Some(before.into())).unwrap();
+        value.map(|value| value.into_string().unwrap())
+    }
+
+    /// A folder with these files.
+    fn folder(name: &str, files: &[&str]) -> PathBuf {
+        let folder = env::temp_dir().join(format!("shunt-library-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        files.iter().for_each(|file| std::fs::write(folder.join(file), "").unwrap());
+        folder
     }
 
     #[test]
@@ -83,10 +139,39 @@ mod tests {
     #[test]
     fn shunt_within_shunt_loads_the_library_once() {
         assert_eq!(value("/x/libshunt.so:a.so"), "/x/libshunt.so:a.so");
+        assert_eq!(value("a.so:/x/libshunt-$PLATFORM.so"), "/x/libshunt.so:a.so");
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn with_both_libraries_each_program_finds_its_own() {
+        let names = ["libshunt-x86_64.so", "libshunt-haswell.so", "libshunt-xeon_phi.so"];
+        let folder = folder("both", &[&names[..], &["libshunt.so", "libshunt-i686.so"]].concat());
+        let library = folder.join("libshunt.so");
+        let either = folder.join("libshunt-$PLATFORM.so").display().to_string();
+        for programs in [Programs::Own, Programs::X86] {
+            assert_eq!(value_in(&library, programs, "a.so"), Some(format!("{either}:a.so")));
+            assert_eq!(value_in(&library, programs, &either), Some(either.clone()));
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn without_every_name_a_program_gets_the_file_that_is_for_it() {
+        let folder = folder("two", &["libshunt.so", "libshunt-i686.so"]);
+        let library = folder.join("libshunt.so");
+        let shown = |path: &Path| Some(path.display().to_string());
+        assert_eq!(value_in(&library, Programs::Own, ""), shown(&library));
+        let x86 = folder.join("libshunt-i686.so");
+        assert_eq!(value_in(&library, Programs::X86, ""), shown(&x86));
+        std::fs::remove_file(x86).unwrap();
+        assert_eq!(value_in(&library, Programs::X86, ""), None);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_path_that_the_loader_would_split_is_refused() {
-        assert!(preload_value(Path::new("/my files/libshunt.so"), None).is_err());
+        let library = Path::new("/my files/libshunt.so");
+        assert!(preload_value(library, Programs::Own, None).is_err());
     }
 }

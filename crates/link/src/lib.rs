@@ -11,6 +11,7 @@
 
 pub mod elsewhere;
 pub mod memory;
+mod rings;
 pub mod slots;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};

@@ -9,23 +9,31 @@
 //! | behind them | 16 bytes a slot: when it was last marked for the master, for the other side |
 //! | page after | two rings of data a slot |
 
-use core::mem::size_of;
+use core::mem::{offset_of, size_of};
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 
-use shunt_os::mapping::{self, Mapping};
+use shunt_os::mapping;
 use shunt_os::{Errno, Result};
 use shunt_ring::Direction;
 use shunt_ring::ReadyMap;
+
+use crate::rings::{Place, Rings};
+
+pub use crate::rings::has_room;
 
 const MAGIC: u64 = 0x3274_6e75_6853; // "Shunt2"
 const PAGE: usize = 4096;
 const MAPS: usize = PAGE;
 const CONTROL: usize = 3 * PAGE;
 const CONTROL_BYTES: usize = 512;
+const HEADER_BYTES: usize = 16;
 
 const _: () = assert!(size_of::<ReadyMap>() <= PAGE);
 const _: () = assert!(2 * size_of::<Direction>() <= CONTROL_BYTES);
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES && offset_of!(Header, slots) == 8);
+const _: () = assert!(offset_of!(Header, ring_bytes) == 12 && size_of::<AtomicU64>() == 8);
+const _: () = assert!(align_of::<AtomicU64>() == 8);
 
 /// Which of the two processes: the master made the memory and hands out slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,12 +61,16 @@ struct Header {
 }
 
 /// A mapped link memory whose sizes are known to fit.
-#[derive(Clone, Copy)]
 pub struct Memory {
-    mapping: Mapping,
-    slots: u32,
-    ring_bytes: u32,
+    words: NonNull<u8>,
+    rings: Rings,
+    place: Place,
 }
+
+// SAFETY: a plain address range, which is never unmapped; access rules are those of whoever uses it.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
 
 fn stamps_start(slots: u32) -> usize {
     CONTROL + slots as usize * CONTROL_BYTES
@@ -68,22 +80,22 @@ fn data_start(slots: u32) -> usize {
     (stamps_start(slots) + 2 * slots as usize * size_of::<AtomicU64>()).next_multiple_of(PAGE)
 }
 
-fn total(slots: u32, ring_bytes: u32) -> usize {
-    data_start(slots) + 2 * slots as usize * ring_bytes as usize
+fn place(slots: u32, ring_bytes: u32) -> Place {
+    Place { start: data_start(slots) as u64, slots, ring_bytes }
 }
 
 impl Memory {
     /// Makes and maps memory for `slots` streams with rings of `ring_bytes` (a power of two,
     /// at least a page). Returns the memfd to pass on as well.
     pub fn create(slots: u32, ring_bytes: u32) -> Result<(Memory, i32)> {
-        let bytes = total(slots, ring_bytes);
-        let fd = mapping::create(c"shunt-link", bytes, true)?;
-        match mapping::map(fd, bytes) {
-            Ok(mapping) => {
+        let place = place(slots, ring_bytes);
+        let fd = mapping::create(c"shunt-link", place.end(), true)?;
+        match Rings::map(fd, place) {
+            Ok((words, rings)) => {
                 let header = Header { magic: MAGIC, slots, ring_bytes };
                 // SAFETY: the mapping starts with room for a header and is page-aligned.
-                unsafe { mapping.base.as_ptr().cast::<Header>().write_volatile(header) };
-                Ok((Memory { mapping, slots, ring_bytes }, fd))
+                unsafe { words.as_ptr().cast::<Header>().write_volatile(header) };
+                Ok((Memory { words, rings, place }, fd))
             }
             Err(error) => {
                 shunt_os::handles::close(fd);
@@ -98,74 +110,81 @@ impl Memory {
     /// EPERM if it could be shrunk; EPROTO if its sizes do not fit.
     pub fn open(fd: i32) -> Result<Memory> {
         let bytes = mapping::sealed_size(fd)?;
-        if bytes < CONTROL {
+        let mut header = [0; HEADER_BYTES];
+        if !mapping::read_start(fd, &mut header) {
             return Err(Errno(libc_eproto()));
         }
-        let mapping = mapping::map(fd, bytes)?;
-        // SAFETY: at least `CONTROL` bytes are mapped.
-        let header = unsafe { mapping.base.as_ptr().cast::<Header>().read_volatile() };
+        // SAFETY: as many bytes, any of which are a header.
+        let header = unsafe { header.as_ptr().cast::<Header>().read_unaligned() };
         let fits = header.magic == MAGIC
             && (1..=16384).contains(&header.slots)
             && header.ring_bytes.is_power_of_two()
             && (PAGE as u32..=1 << 24).contains(&header.ring_bytes)
-            && total(header.slots, header.ring_bytes) == bytes;
+            && place(header.slots, header.ring_bytes).end() == bytes;
         if !fits {
-            // SAFETY: nobody else knows the mapping yet.
-            unsafe { mapping::unmap(mapping) };
             return Err(Errno(libc_eproto()));
         }
-        Ok(Memory { mapping, slots: header.slots, ring_bytes: header.ring_bytes })
+        let place = place(header.slots, header.ring_bytes);
+        let (words, rings) = Rings::map(fd, place)?;
+        Ok(Memory { words, rings, place })
+    }
+
+    /// Makes the rings of `slot` reachable, before a stream comes to stand there; false if they cannot
+    /// be. Called by the service thread alone.
+    pub fn reach(&self, slot: u32) -> bool {
+        slot < self.place.slots && self.rings.reach(slot)
     }
 
     pub fn slots(&self) -> u32 {
-        self.slots
+        self.place.slots
     }
 
     pub fn ring_bytes(&self) -> u32 {
-        self.ring_bytes
+        self.place.ring_bytes
     }
 
     /// The control words of the direction that `writer` writes in `slot`.
     pub fn direction(&self, slot: u32, writer: Side) -> NonNull<Direction> {
-        assert!(slot < self.slots);
+        assert!(slot < self.place.slots);
         let offset =
             CONTROL + slot as usize * CONTROL_BYTES + writer as usize * size_of::<Direction>();
         // SAFETY: inside the mapping, by `total`.
-        unsafe { self.mapping.base.add(offset).cast() }
+        unsafe { self.words.add(offset).cast() }
     }
 
-    /// The ring of the direction that `writer` writes in `slot`.
+    /// The ring of the direction that `writer` writes in `slot`, which was [reached](Self::reach).
     pub fn data(&self, slot: u32, writer: Side) -> NonNull<u8> {
-        assert!(slot < self.slots);
-        let ring = 2 * slot as usize + writer as usize;
-        // SAFETY: inside the mapping, by `total`.
-        unsafe { self.mapping.base.add(data_start(self.slots) + ring * self.ring_bytes as usize) }
+        assert!(slot < self.place.slots);
+        let rings = self.rings.of(slot).expect("a stream stands in a slot that was reached");
+        // SAFETY: inside the slot's rings.
+        unsafe { rings.add(writer as usize * self.place.ring_bytes as usize) }
     }
 
     /// The ready map that `side` drains.
     #[inline]
     pub fn ready(&self, side: Side) -> &ReadyMap {
         // SAFETY: a page of the mapping, which lives while the link does; all atomics.
-        unsafe { self.mapping.base.add(MAPS + side as usize * PAGE).cast().as_ref() }
+        unsafe { self.words.add(MAPS + side as usize * PAGE).cast().as_ref() }
     }
 
     /// When `slot` was marked in the map that `side` drains ([`clock::stamp`](shunt_os::clock::stamp)).
     /// Side by side, since many are read after one drain.
     #[inline]
     pub fn stamp(&self, slot: u32, side: Side) -> &AtomicU64 {
-        assert!(slot < self.slots);
-        let at = side as usize * self.slots as usize + slot as usize;
-        let offset = stamps_start(self.slots) + at * size_of::<AtomicU64>();
+        assert!(slot < self.place.slots);
+        let at = side as usize * self.place.slots as usize + slot as usize;
+        let offset = stamps_start(self.place.slots) + at * size_of::<AtomicU64>();
         // SAFETY: inside the mapping, by `data_start`; it lives while the link does.
-        unsafe { self.mapping.base.add(offset).cast().as_ref() }
+        unsafe { self.words.add(offset).cast().as_ref() }
     }
 
     /// Gives the pages of a slot's rings back and zeroes its control words.
     pub fn reset_slot(&self, slot: u32) {
-        assert!(slot < self.slots);
-        let start = self.data(slot, Side::Master).as_ptr();
-        // SAFETY: both sides have released the slot.
-        unsafe { mapping::give_back(start, 2 * self.ring_bytes as usize) };
+        assert!(slot < self.place.slots);
+        if let Some(rings) = self.rings.of(slot) {
+            // SAFETY: both sides have released the slot.
+            unsafe { mapping::give_back(rings.as_ptr(), self.place.slot_bytes()) };
+        }
         let words = self.direction(slot, Side::Master).as_ptr().cast::<u8>();
         // SAFETY: as above; the 512 bytes are the slot's own.
         unsafe { core::ptr::write_bytes(words, 0, CONTROL_BYTES) };
@@ -174,13 +193,16 @@ impl Memory {
     /// The peer is gone and every slot is vacant: unmaps the rings, which nobody can reach but
     /// through a stream in a slot, and gives the pages of the words back.
     pub fn retire(&self) {
-        let start = data_start(self.slots);
-        // SAFETY: inside the mapping, by `total`.
-        let base = unsafe { self.mapping.base.add(start) };
         // SAFETY: no stream stands here, so no producer or consumer has an address in the rings.
-        unsafe { mapping::unmap(Mapping { base, bytes: self.mapping.bytes - start }) };
+        unsafe { self.rings.unmap() };
+        let words = data_start(self.place.slots);
         // SAFETY: the words mean nothing any more, and read as zeros from now on.
-        unsafe { mapping::give_back(self.mapping.base.as_ptr(), start) };
+        unsafe { mapping::give_back(self.words.as_ptr(), words) };
+    }
+
+    /// In a forked child: the link is the parent's.
+    pub fn after_fork(&self) {
+        self.rings.after_fork();
     }
 }
 

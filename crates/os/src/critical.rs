@@ -94,7 +94,89 @@ mod local {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(all(target_arch = "x86", not(miri)))]
+mod local {
+    use super::Thread;
+    use core::arch::{asm, global_asm};
+
+    global_asm!(
+        ".section .tbss.shunt_thread,\"awT\",@nobits",
+        ".globl shunt_thread",
+        ".hidden shunt_thread",
+        ".type shunt_thread,@object",
+        ".size shunt_thread,{size}",
+        ".p2align 4",
+        "shunt_thread:",
+        ".zero {size}",
+        ".text",
+        size = const size_of::<Thread>(),
+    );
+
+    /// From the thread pointer. The loader has put it in the table of addresses, which is found from that
+    /// of the next instruction: there are no addresses relative to it.
+    #[inline(always)]
+    fn offset() -> usize {
+        let offset: usize;
+        // SAFETY: a word of the table that does not change.
+        unsafe {
+            asm!(
+                "call 2f",
+                "2: popl {offset}",
+                "addl $_GLOBAL_OFFSET_TABLE_ + (. - 2b), {offset}",
+                "movl shunt_thread@GOTNTPOFF({offset}), {offset}",
+                offset = out(reg) offset,
+                options(att_syntax, pure, nomem)
+            );
+        }
+        offset
+    }
+
+    #[inline(always)]
+    pub fn thread() -> *mut Thread {
+        let base: usize;
+        // SAFETY: the thread pointer, which lies where it points to (ELF TLS, initial-exec model).
+        unsafe {
+            asm!(
+                "mov {base}, dword ptr gs:[0]",
+                base = out(reg) base,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        base.wrapping_add(offset()) as *mut Thread
+    }
+
+    /// One instruction, so that no handler comes between.
+    #[inline(always)]
+    pub fn enter() {
+        // SAFETY: a word of the calling thread's own. What follows is not moved before it.
+        unsafe {
+            asm!(
+                "inc dword ptr gs:[{offset}]",
+                offset = in(reg) offset(),
+                options(nostack)
+            );
+        }
+    }
+
+    /// Returns what is left.
+    #[inline(always)]
+    pub fn leave() -> u32 {
+        let left: u32;
+        // SAFETY: as in `enter`. What came before is not moved behind it.
+        unsafe {
+            asm!(
+                "dec dword ptr gs:[{offset}]",
+                "mov {left}, dword ptr gs:[{offset}]",
+                offset = in(reg) offset(),
+                left = out(reg) left,
+                options(nostack)
+            );
+        }
+        left
+    }
+}
+
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "x86"), not(miri))))]
 mod local {
     use super::Thread;
     use core::cell::UnsafeCell;
@@ -125,7 +207,7 @@ mod local {
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "x86"), not(miri))))]
 impl Thread {
     const NEW: Thread =
         Thread { depth: 0, handled: Handled { all: 0, interrupting: 0 }, deferred: Deferred::NONE };

@@ -7,7 +7,6 @@
 //! program's flags and masks.
 
 use core::ffi::{c_int, c_void};
-use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 use libc::{siginfo_t, sigset_t, ucontext_t};
@@ -110,7 +109,7 @@ fn is_function(disposition: usize) -> bool {
 
 /// Our handler, as a disposition.
 fn ours() -> usize {
-    handle as *const () as usize
+    entry::handle as *const () as usize
 }
 
 /// What the program is to be told of `disposition`, which the kernel has for `signal`.
@@ -154,7 +153,7 @@ fn place(signal: c_int) -> Option<usize> {
 #[repr(C)]
 pub(crate) struct KernelAction {
     pub(crate) handler: usize,
-    pub(crate) flags: u64,
+    pub(crate) flags: libc::c_ulong,
     restorer: usize,
     mask: u64,
 }
@@ -189,43 +188,134 @@ fn all_blocked() -> u64 {
     stay_open.fold(!0, |mask, signal| mask & !(1 << (signal - 1)))
 }
 
-/// Stands before every handler of the program's.
-extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+/// What is to run: the program's handler, or nothing, because the signal is put off. `pushed` tells where
+/// the kernel has pushed what.
+fn choose(signal: c_int, pushed: impl FnOnce() -> Pushed) -> Option<usize> {
     if !FAULTS.contains(&signal) {
         if let Some(deferred) = critical::interrupted() {
             // SAFETY: what the kernel has pushed for a handler; the mask comes into force as we return.
-            unsafe { put_off(deferred, signal, info, context) };
-            return;
+            unsafe { put_off(deferred, signal, &pushed()) };
+            return None;
         }
     }
     critical::note_handler(FLAGS[signal as usize].load(Relaxed) & libc::SA_RESTART as u32 != 0);
-    let handler = HANDLERS[signal as usize].load(SeqCst);
-    // SAFETY: a function that the program has named for this; one of a single argument ignores the rest,
-    // as it does when the kernel calls it.
+    Some(HANDLERS[signal as usize].load(SeqCst))
+}
+
+/// What the kernel has pushed for a handler.
+struct Pushed {
+    /// Null if nobody asked for it.
+    info: *const Info,
+    /// The two words of the mask that comes into force when the handler returns.
+    mask: [*mut u32; 2],
+}
+
+unsafe fn put_off(deferred: &mut Deferred, signal: c_int, pushed: &Pushed) {
+    deferred.signal = signal;
+    deferred.has_info = !pushed.info.is_null();
+    let blocked = all_blocked();
+    let [low, high] = pushed.mask;
+    // SAFETY: by the caller's word.
     unsafe {
-        transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(handler)(
-            signal, info, context,
-        );
+        if deferred.has_info {
+            deferred.info = pushed.info.read_unaligned();
+        }
+        deferred.mask = u64::from(low.read()) | u64::from(high.read()) << 32;
+        low.write(blocked as u32);
+        high.write((blocked >> 32) as u32);
     }
 }
 
-unsafe fn put_off(
-    deferred: &mut Deferred,
-    signal: c_int,
-    info: *mut siginfo_t,
-    context: *mut c_void,
-) {
-    deferred.signal = signal;
-    // Without the flag the kernel leaves the place for it unwritten.
-    deferred.has_info = FLAGS[signal as usize].load(Relaxed) & libc::SA_SIGINFO as u32 != 0;
-    // SAFETY: by the caller's word. The kernel's set is the first 8 bytes of libc's.
-    unsafe {
-        if deferred.has_info {
-            deferred.info = info.cast::<Info>().read_unaligned();
+/// Where the kernel's set begins in a context: it is the first 8 bytes of libc's.
+fn mask_of(context: *mut c_void) -> *mut u32 {
+    let context = context.cast::<ucontext_t>();
+    // SAFETY: an address alone.
+    unsafe { (&raw mut (*context).uc_sigmask).cast() }
+}
+
+#[cfg(not(target_arch = "x86"))]
+mod entry {
+    use super::*;
+    use core::mem::transmute;
+
+    /// Stands before every handler of the program's.
+    pub extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+        let pushed = || {
+            // Without the flag the kernel leaves the place for it unwritten.
+            let has_info = FLAGS[signal as usize].load(Relaxed) & libc::SA_SIGINFO as u32 != 0;
+            let mask = mask_of(context);
+            Pushed {
+                info: if has_info { info.cast() } else { core::ptr::null() },
+                mask: [mask, mask.wrapping_add(1)],
+            }
+        };
+        if let Some(handler) = choose(signal, pushed) {
+            // SAFETY: a function that the program has named for this; one of a single argument ignores
+            // the rest, as it does when the kernel calls it.
+            unsafe {
+                transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(handler)(
+                    signal, info, context,
+                );
+            }
         }
-        let mask = (&raw mut (*context.cast::<ucontext_t>()).uc_sigmask).cast::<u64>();
-        deferred.mask = mask.read();
-        mask.write(all_blocked());
+    }
+}
+
+/// Arguments are on the stack, and what is there depends on SA_SIGINFO: with it the signal, two pointers
+/// and what they point to; without, the signal and the registers themselves (sigcontext.h of 80386).
+#[cfg(target_arch = "x86")]
+mod entry {
+    use super::*;
+
+    /// Stands before every handler of the program's, which finds the stack as the kernel left it.
+    #[unsafe(naked)]
+    pub extern "C" fn handle() {
+        // The kernel passes the arguments in registers as well, for who is compiled that way.
+        core::arch::naked_asm!(
+            "push ecx",
+            "push edx",
+            "push eax",
+            "lea eax, [esp + 16]",
+            "sub esp, 12",
+            "push eax",
+            "call {choose}",
+            "add esp, 16",
+            "test eax, eax",
+            "jz 2f",
+            "mov edx, [esp + 4]",
+            "mov ecx, [esp + 8]",
+            // Where the handler will be found by the return.
+            "mov [esp + 8], eax",
+            "pop eax",
+            "add esp, 4",
+            "ret",
+            "2:",
+            "add esp, 12",
+            "ret",
+            choose = sym choose_by_frame,
+        )
+    }
+
+    /// Words from the signal on: of the pointers' targets with SA_SIGINFO; of the mask without, half in
+    /// the registers and half behind the coprocessor's.
+    const INFO: usize = 3;
+    const MASK_LOW: usize = 1 + 20;
+    const MASK_HIGH: usize = 1 + 22 + 624 / 4;
+
+    unsafe extern "C" fn choose_by_frame(frame: *mut u32) -> usize {
+        let word = |at: usize| frame.wrapping_add(at);
+        // SAFETY: the kernel's frame: the signal, and then a pointer or a segment register.
+        let (signal, first) = unsafe { (frame.read() as c_int, word(1).read()) };
+        let pushed = || {
+            if first as usize != word(INFO) as usize {
+                return Pushed { info: core::ptr::null(), mask: [word(MASK_LOW), word(MASK_HIGH)] };
+            }
+            // SAFETY: the second pointer.
+            let context = unsafe { word(2).read() } as usize as *mut c_void;
+            let mask = mask_of(context);
+            Pushed { info: word(INFO).cast(), mask: [mask, mask.wrapping_add(1)] }
+        };
+        choose(signal, pushed).unwrap_or(0)
     }
 }
 
@@ -238,11 +328,13 @@ mod tests {
 
     static RUNS: AtomicI32 = AtomicI32::new(0);
     static VALUE: AtomicI32 = AtomicI32::new(0);
+    /// Where a siginfo has what sigqueue sent, in words of 4 bytes.
+    const VALUE_AT: usize = if cfg!(target_pointer_width = "64") { 6 } else { 5 };
 
     extern "C" fn count(_signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
         RUNS.fetch_add(1, SeqCst);
         // SAFETY: set with SA_SIGINFO and sent by sigqueue: pid, uid, then the value.
-        VALUE.store(unsafe { info.cast::<i32>().add(6).read() }, SeqCst);
+        VALUE.store(unsafe { info.cast::<i32>().add(VALUE_AT).read() }, SeqCst);
     }
 
     /// As the exported `sigaction` does; returns what the program is told was there.
@@ -265,7 +357,7 @@ mod tests {
         let mut info: Info = [0; 16];
         info[0] = signal as u64;
         info[1] = libc::SI_QUEUE as u32 as u64;
-        info[3] = value as u64;
+        info[VALUE_AT / 2] = (value as u64) << (VALUE_AT % 2 * 32);
         queue(signal, Some(&info));
     }
 
@@ -303,5 +395,15 @@ mod tests {
         critical::leave();
         assert_eq!((RUNS.load(SeqCst), VALUE.load(SeqCst)), (4, 44));
         assert_eq!(install(signal, libc::SIG_IGN, 0), libc::SIG_DFL, "and is gone after it");
+        // One that asks for nothing: what the kernel pushes for it may have another form.
+        extern "C" fn only_count(_signal: c_int) {
+            RUNS.fetch_add(1, SeqCst);
+        }
+        install(signal, only_count as *const () as usize, 0);
+        critical::enter();
+        send(signal, 45);
+        assert_eq!((RUNS.load(SeqCst), blocked() != before), (4, true), "it ran in the section");
+        critical::leave();
+        assert_eq!((RUNS.load(SeqCst), blocked()), (5, before));
     }
 }

@@ -17,9 +17,9 @@ pub fn restarts(before: Handled) -> bool {
 
 /// 64 calls of 0.1 us.
 fn some_handler_interrupts() -> bool {
-    (1..=64)
-        .filter_map(KernelAction::of)
-        .any(|action| action.handler > libc::SIG_IGN && action.flags & libc::SA_RESTART as u64 == 0)
+    (1..=64).filter_map(KernelAction::of).any(|action| {
+        action.handler > libc::SIG_IGN && action.flags & libc::SA_RESTART as libc::c_ulong == 0
+    })
 }
 
 /// SIGPIPE to the calling thread, as the kernel sends it for a write to a closed stream.

@@ -120,9 +120,10 @@ pub fn has_strange_options(fd: i32) -> bool {
     const SO_ZEROCOPY: i32 = 60;
     const SO_TIMESTAMPING: i32 = 37;
     const SO_TIMESTAMP: i32 = 29;
+    const SO_TIMESTAMP_NEW: i32 = 63;
     const TCP_INQ: i32 = 36;
     const TCP_REPAIR: i32 = 19;
-    let socket = [SO_ZEROCOPY, SO_TIMESTAMP, SO_TIMESTAMPING, libc::SO_OOBINLINE];
+    let socket = [SO_ZEROCOPY, SO_TIMESTAMP, SO_TIMESTAMP_NEW, SO_TIMESTAMPING, libc::SO_OOBINLINE];
     let tcp = [TCP_INQ, TCP_REPAIR];
     let set = |level, name| handles::option_int(fd, level, name).is_ok_and(|value| value != 0);
     socket.iter().any(|name| set(libc::SOL_SOCKET, *name))

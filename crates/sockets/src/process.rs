@@ -154,8 +154,8 @@ pub fn segment() -> Option<Segment> {
 }
 
 fn create_segment() -> Option<Segment> {
-    let fd =
-        report_file().or_else(|| mapping::create(c"shunt-stats", SEGMENT_BYTES, false).ok())?;
+    let fd = report_file()
+        .or_else(|| mapping::create(c"shunt-stats", SEGMENT_BYTES as u64, false).ok())?;
     let mapped = mapping::map(fd, SEGMENT_BYTES);
     SEGMENT_FD.store(fd, Relaxed);
     let mapped = mapped.ok()?;
@@ -209,8 +209,7 @@ fn report_file() -> Option<i32> {
         match opened {
             Ok(fd) => {
                 let fd = shunt_os::handles::place_high(fd as i32).ok()?;
-                // SAFETY: an own descriptor.
-                let sized = unsafe { sys!(libc::SYS_ftruncate, fd, SEGMENT_BYTES) };
+                let sized = mapping::set_size(fd, SEGMENT_BYTES as u64);
                 return sized.is_ok().then_some(fd);
             }
             Err(error) if error.0 == libc::EEXIST => {}

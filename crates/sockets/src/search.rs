@@ -6,6 +6,7 @@
 
 use core::sync::atomic::Ordering::*;
 
+use shunt_link::memory::has_room;
 use shunt_link::Link;
 use shunt_os::{clock, handles, peer};
 use shunt_pairing::rendezvous::{self, Meeting};
@@ -28,7 +29,7 @@ const LOOKS_EAGER: u32 = 16;
 const LOOK_EVERY: u32 = 64;
 /// When streams pair at once: how long a call waits for it, and how often it looks.
 const AT_ONCE_NS_MAX: u64 = 20_000_000;
-const AT_ONCE_LOOK_NS: i64 = 50_000;
+const AT_ONCE_LOOK_NS: u64 = 50_000;
 /// Rendezvous that wait at the same time; the oldest is given up for a new one.
 const WAITING_MAX: usize = 32;
 
@@ -113,6 +114,9 @@ fn search(index: u32, socket: &'static Socket) {
     }
     if let Some(reason) = quiet::keeps_to_tcp() {
         return settle(socket, reason);
+    }
+    if !has_room() {
+        return settle(socket, Reason::NoMemory);
     }
     if !inherit::is_sole_holder(socket) {
         if let Some(entry) = socket.entry() {

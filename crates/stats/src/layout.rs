@@ -109,7 +109,19 @@ pub(crate) struct SegmentLayout {
 #[repr(C, align(4096))]
 pub(crate) struct EntryTable(pub [Entry; ENTRIES]);
 
+// A segment is read by a command that may have another word size than its writer.
+const _: () = assert!(size_of::<AtomicU64>() == 8 && align_of::<AtomicU64>() == 8);
 const _: () = assert!(size_of::<Header>() == 128);
+const _: () = assert!(offset_of!(Header, start_time) == 16);
+const _: () = assert!(offset_of!(Header, entries) == 24);
+const _: () = assert!(size_of::<Totals>() == 640);
+const _: () = assert!(offset_of!(Totals, bytes_sent) == 56);
+const _: () = assert!(size_of::<Allocation>() == 64);
+const _: () = assert!(offset_of!(Allocation, free_top) == 8);
+const _: () = assert!(size_of::<Flow>() == 64);
+const _: () = assert!(offset_of!(Flow, messages) == 32);
+const _: () = assert!(offset_of!(Flow, carrier) == 40);
+const _: () = assert!(offset_of!(Entry, local) == 24);
 const _: () = assert!(size_of::<Entry>() == 192);
 const _: () = assert!(offset_of!(Header, program) == 32);
 const _: () = assert!(offset_of!(Totals, pass_through) == 120);

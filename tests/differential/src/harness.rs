@@ -2,7 +2,7 @@
 
 use crate::actor::Carrier;
 use crate::diff::differences;
-use crate::run::{run, Mode, Record, Setting};
+use crate::run::{run, Files, Mode, Record, Setting};
 use crate::scenarios::{self, Scenario};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,6 +20,7 @@ struct Options {
     carriers: Vec<Carrier>,
     jobs: usize,
     show: bool,
+    other: Option<PathBuf>,
 }
 
 pub fn main(arguments: &[String]) -> i32 {
@@ -31,7 +32,7 @@ pub fn main(arguments: &[String]) -> i32 {
         }
     };
     let library = library();
-    if options.modes != [Mode::Plain] && !library.is_file() {
+    if options.modes != [Mode::Plain] && !is_there(&library) {
         eprintln!(
             "{} is not there: build it with `cargo build --release -p shunt-preload`, or name it \
              in SHUNT_LIBRARY",
@@ -40,6 +41,7 @@ pub fn main(arguments: &[String]) -> i32 {
         println!("0 passed, 1 failed");
         return 1;
     }
+    let files = Files { library, other: options.other.clone() };
     let chosen: Vec<&Scenario> = scenarios::all()
         .filter(|scenario| {
             options.only.is_empty() || options.only.iter().any(|text| scenario.name.contains(text))
@@ -50,7 +52,7 @@ pub fn main(arguments: &[String]) -> i32 {
         for _ in 0..options.jobs {
             scope.spawn(|| {
                 while let Some(scenario) = chosen.get(next.fetch_add(1, Relaxed)) {
-                    let outcome = check(scenario, &options, &library);
+                    let outcome = check(scenario, &options, &files);
                     passed.fetch_add(outcome.passed, Relaxed);
                     failed.lock().expect("no panic while held").extend(outcome.failed);
                 }
@@ -64,6 +66,14 @@ pub fn main(arguments: &[String]) -> i32 {
     }
     println!("{} passed, {} failed", passed.load(Relaxed), failed.len());
     i32::from(!failed.is_empty() || chosen.is_empty())
+}
+
+/// The loader puts the name of what the program runs on in the place of `$PLATFORM` (ld.so(8)).
+fn is_there(library: &std::path::Path) -> bool {
+    let name = library.display().to_string();
+    let platforms = if name.contains("$PLATFORM") { &["x86_64", "i686"][..] } else { &[""] };
+    let files = platforms.iter().map(|platform| name.replace("$PLATFORM", platform));
+    files.map(PathBuf::from).all(|file| file.is_file())
 }
 
 fn library() -> PathBuf {
@@ -82,13 +92,13 @@ struct Outcome {
 }
 
 /// One scenario in every setting asked for, each against kernel TCP in the same setting.
-fn check(scenario: &Scenario, options: &Options, library: &std::path::Path) -> Outcome {
+fn check(scenario: &Scenario, options: &Options, files: &Files) -> Outcome {
     let started = Instant::now();
     let mut outcome = Outcome { passed: 0, failed: Vec::new() };
     for &carrier in &options.carriers {
         for &family in scenario.families {
             let setting = Setting { scenario: scenario.name, mode: Mode::Plain, carrier, family };
-            let oracle = run(&setting, library);
+            let oracle = run(&setting, files);
             if options.show {
                 show(&oracle);
             }
@@ -102,7 +112,7 @@ fn check(scenario: &Scenario, options: &Options, library: &std::path::Path) -> O
                     outcome.failed.push(format!("{} ({mode:?}): not run", scenario.name));
                     continue;
                 }
-                let other = run(&setting, library);
+                let other = run(&setting, files);
                 HANGS.fetch_add(usize::from(other.hung), Relaxed);
                 match compare(&oracle, &other) {
                     None => outcome.passed += 1,
@@ -158,6 +168,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         carriers: vec![Carrier::Tcp, Carrier::Changing, Carrier::Ring],
         jobs: 2,
         show: false,
+        other: None,
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
@@ -171,6 +182,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
                 let text = value()?;
                 options.jobs = text.parse().map_err(|_| format!("{text} is not a number"))?;
             }
+            "--other" => options.other = Some(PathBuf::from(value()?)),
             "--show" => options.show = true,
             "--list" => {
                 scenarios::all().for_each(|scenario| println!("{}", scenario.name));

@@ -37,10 +37,19 @@ pub fn echo(fd: Fd) -> i32 {
     }
 }
 
+/// The file that scenarios start as another program: this one, or what the harness was given for it.
+pub fn program() -> String {
+    std::env::var(PROGRAM_VARIABLE).unwrap_or_else(|_| {
+        let own = std::env::current_exe().expect("this program has a path");
+        own.display().to_string()
+    })
+}
+
+pub const PROGRAM_VARIABLE: &str = "SHUNT_DIFFERENTIAL_PROGRAM";
+
 /// Becomes a program that does what [`check`] does.
 pub fn become_checker(fd: Fd, seed: u64, from: usize) {
-    let program = std::env::current_exe().expect("this program has a path");
-    let (program, words) = (program.display().to_string(), [fd.to_string(), seed.to_string()]);
+    let (program, words) = (program(), [fd.to_string(), seed.to_string()]);
     let [fd, seed] = &words;
     process::exec(&[&program, "--helper", "check", fd, seed, &from.to_string()]).value("exec");
 }

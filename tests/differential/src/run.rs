@@ -88,12 +88,21 @@ struct Running {
     open: bool,
 }
 
-pub fn run(setting: &Setting, library: &Path) -> Record {
+/// The files that take part.
+pub struct Files {
+    /// For LD_PRELOAD, so that it may hold the loader's `$PLATFORM`.
+    pub library: PathBuf,
+    /// This program once more, built for another kind of programs: it plays the server's side, and each
+    /// side starts the other one's file where it starts a program.
+    pub other: Option<PathBuf>,
+}
+
+pub fn run(setting: &Setting, files: &Files) -> Record {
     let directory = Directory::new();
     let (beside_client, beside_server) = pair();
     let mut sides = [
-        start(setting, Side::Client, beside_client, library, &directory.0),
-        start(setting, Side::Server, beside_server, library, &directory.0),
+        start(setting, Side::Client, beside_client, files, &directory.0),
+        start(setting, Side::Server, beside_server, files, &directory.0),
     ];
     let mut record =
         Record { notes: Vec::new(), trouble: None, stderr: String::new(), hung: false };
@@ -161,14 +170,18 @@ fn start(
     setting: &Setting,
     side: Side,
     beside: OwnedFd,
-    library: &Path,
+    files: &Files,
     directory: &Path,
 ) -> Running {
     let (control, actor_control) = pair();
     let name = format!("{side:?}").to_lowercase();
     let stderr = File::create(directory.join(&name)).expect("a file for stderr");
-    let mut command = Command::new("/proc/self/exe");
+    let own = std::env::current_exe().expect("this program has a path");
+    let other = files.other.as_ref().unwrap_or(&own);
+    let (program, starts) = if side == Side::Server { (other, &own) } else { (&own, other) };
+    let mut command = Command::new(program);
     command
+        .env(crate::helpers::PROGRAM_VARIABLE, starts)
         .args(["--act", &name, setting.scenario])
         .args([format!("{:?}", setting.carrier), format!("{:?}", setting.family)])
         .stdin(Stdio::from(beside))
@@ -180,7 +193,7 @@ fn start(
     if setting.mode.accelerates(side) {
         let report = directory.join("shunt-report-here");
         std::fs::create_dir_all(&report).expect("a report directory");
-        command.env("LD_PRELOAD", library).env("SHUNT_REPORT_DIR", report);
+        command.env("LD_PRELOAD", &files.library).env("SHUNT_REPORT_DIR", report);
     }
     let child = command.spawn().expect("this binary starts");
     Running { side, child, control, open: true }

@@ -45,6 +45,14 @@ pub enum Role {
     Backend,
 }
 
+/// What the loader may make of `$PLATFORM` (ld.so(8)), for programs of 64 bits and of 32.
+const PLATFORMS_64: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "aarch64"];
+const PLATFORM_32: &str = "i686";
+
+fn library_file(platform: &str) -> String {
+    format!("libshunt-{platform}.so")
+}
+
 pub struct Stage {
     pub mode: Mode,
     directory: PathBuf,
@@ -60,8 +68,17 @@ impl Stage {
         open_to_all(&directory.join("report"), 0o1733);
         open_to_all(&directory, 0o755);
         if mode != Mode::Plain {
-            std::fs::copy(library, directory.join("libshunt.so")).expect("the library is readable");
-            open_to_all(&directory.join("libshunt.so"), 0o755);
+            let beside = |platform: &str| library.with_file_name(library_file(platform));
+            let copy = |from: &Path, platform: &str| {
+                let to = directory.join(library_file(platform));
+                std::fs::copy(from, &to).expect("the library is readable");
+                open_to_all(&to, 0o755);
+            };
+            PLATFORMS_64.iter().for_each(|platform| copy(library, platform));
+            // Without it, programs of 32 bits fail the tests that have them, and no others.
+            if beside(PLATFORM_32).is_file() {
+                copy(&beside(PLATFORM_32), PLATFORM_32);
+            }
         }
         Stage { mode, directory }
     }
@@ -88,7 +105,7 @@ impl Stage {
             Mode::Client => role != Role::Server,
         };
         if accelerated {
-            command.env("LD_PRELOAD", self.directory.join("libshunt.so"));
+            command.env("LD_PRELOAD", self.directory.join(library_file("$PLATFORM")));
             command.env("SHUNT_REPORT_DIR", self.directory.join("report"));
         }
     }

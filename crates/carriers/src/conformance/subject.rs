@@ -85,6 +85,7 @@ pub(crate) struct ShmSubject<const BYTES: u32 = RING_BYTES>;
 pub(crate) fn linked(ring_bytes: u32) -> (&'static Link, &'static Link) {
     let (ours, fd) = Memory::create(2, ring_bytes).expect("memory");
     let theirs = Memory::open(fd).expect("the same memory");
+    assert!(ours.reach(SLOT) && theirs.reach(SLOT));
     handles::close(fd);
     let bells = (handles::eventfd().expect("a bell"), handles::eventfd().expect("a bell"));
     let master = Link::new(ours, Side::Master, -1, bells, (0, 0));

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use super::workload::Outcome;
 use crate::args::{self, Pin, Way};
 use crate::child;
-use crate::library::{self, Library, PRELOAD_VARIABLE, REPORT_DIR_VARIABLE};
+use crate::library::{self, Library, Programs, PRELOAD_VARIABLE, REPORT_DIR_VARIABLE};
 use crate::report;
 use crate::run::ReportDir;
 
@@ -89,7 +89,8 @@ impl<'a> Pair<'a> {
         command.env_remove(PRELOAD_VARIABLE).env_remove(REPORT_DIR_VARIABLE);
         if let Some(counters) = counters {
             let Library::At(library) = library::find()? else { bail!("the library is gone") };
-            command.env(PRELOAD_VARIABLE, library::preload_value(&library, None)?);
+            let value = library::preload_value(&library, Programs::Own, None)?;
+            command.env(PRELOAD_VARIABLE, value.unwrap_or_default());
             command.env(REPORT_DIR_VARIABLE, counters.path());
         }
         child::ends_with_us(&mut command);

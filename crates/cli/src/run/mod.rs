@@ -52,10 +52,14 @@ fn start(args: &args::Run) -> Result<std::convert::Infallible, Refused> {
 /// Makes the program load the library; or says on one line why it runs without.
 fn accelerate(command: &mut Command, treatment: Treatment) -> Result<Option<Reason>, Refused> {
     let shown = command.get_program().to_string_lossy().into_owned();
-    if let Treatment::RunPlain(reason, is) = treatment {
+    let plain = |reason, is| {
         eprintln!("shunt: {shown} {is}, so it runs without acceleration");
-        return Ok(Some(reason));
-    }
+        Ok(Some(reason))
+    };
+    let programs = match treatment {
+        Treatment::Accelerate(programs) => programs,
+        Treatment::RunPlain(reason, is) => return plain(reason, is),
+    };
     let library = match library::find().map_err(own)? {
         Library::At(library) => library,
         Library::BadSetting(path) => {
@@ -65,8 +69,13 @@ fn accelerate(command: &mut Command, treatment: Treatment) -> Result<Option<Reas
         }
     };
     let before = std::env::var_os(PRELOAD_VARIABLE);
-    let value = library::preload_value(&library, before).map_err(own)?;
-    command.env(PRELOAD_VARIABLE, value);
+    match library::preload_value(&library, programs, before).map_err(own)? {
+        Some(value) => command.env(PRELOAD_VARIABLE, value),
+        None => {
+            let is = "is a 32-bit program, and no library for such is installed";
+            return plain(Reason::OtherArchitecture, is);
+        }
+    };
     Ok(None)
 }
 

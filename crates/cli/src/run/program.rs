@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use shunt_stats::Reason;
 
+use crate::library::Programs;
+
 /// Exit statuses of shells and of `env`, for a program that was not started.
 pub const NOT_EXECUTABLE: u8 = 126;
 pub const NOT_FOUND: u8 = 127;
@@ -29,10 +31,13 @@ pub struct Refused {
 /// What the program's file says about how to run it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Treatment {
-    Accelerate,
+    Accelerate(Programs),
     /// The library cannot be in that program; say so and run it as it is.
     RunPlain(Reason, &'static str),
 }
+
+/// What cannot be looked at, or is given to the shell, is no rarity.
+const PROBABLY: Treatment = Treatment::Accelerate(Programs::Own);
 
 /// Finds the file as `execvp` would.
 pub fn find(name: &OsStr) -> Result<PathBuf, Refused> {
@@ -93,13 +98,13 @@ pub fn judge(path: &Path) -> Result<Treatment, Refused> {
 fn judge_at_depth(path: &Path, depth: u32) -> Result<Treatment, Refused> {
     // A program may be executable and yet unreadable; then the library is left to find out.
     let Ok(file) = File::open(path) else {
-        return Ok(set_id(path).unwrap_or(Treatment::Accelerate));
+        return Ok(set_id(path).unwrap_or(PROBABLY));
     };
     let mut start = Vec::new();
     let _ = (&file).take(FIRST_LINE_BYTES_MAX as u64).read_to_end(&mut start);
     if let Some(interpreter) = interpreter_of_script(&start) {
         if depth >= SCRIPT_DEPTH_MAX {
-            return Ok(Treatment::Accelerate);
+            return Ok(PROBABLY);
         }
         check(&interpreter).map_err(|refused| Refused {
             message: format!("{} cannot be interpreted: {}", path.display(), refused.message),
@@ -112,7 +117,7 @@ fn judge_at_depth(path: &Path, depth: u32) -> Result<Treatment, Refused> {
     }
     if !start.starts_with(b"\x7fELF") {
         // `execvp` gives it to the shell.
-        return Ok(Treatment::Accelerate);
+        return Ok(PROBABLY);
     }
     judge_elf(path, &file, &start)
 }
@@ -132,7 +137,6 @@ fn set_id(path: &Path) -> Option<Treatment> {
 
 /// The part of the ELF format that is asked for here; the rest is the kernel's business.
 fn judge_elf(path: &Path, file: &File, start: &[u8]) -> Result<Treatment, Refused> {
-    const CLASS_64: u8 = 2;
     const LITTLE_ENDIAN: u8 = 1;
     const MACHINE_386: u16 = 3;
     let u16_at = |at: usize| start.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
@@ -140,10 +144,8 @@ fn judge_elf(path: &Path, file: &File, start: &[u8]) -> Result<Treatment, Refuse
     else {
         return Err(not_executable(format!("{} is cut short", path.display())));
     };
-    if order != LITTLE_ENDIAN || machine != own_machine() {
-        if cfg!(target_arch = "x86_64") && machine == MACHINE_386 {
-            return Ok(Treatment::RunPlain(Reason::OtherArchitecture, "is a 32-bit program"));
-        }
+    let x86 = cfg!(target_arch = "x86_64") && machine == MACHINE_386;
+    if order != LITTLE_ENDIAN || machine != own_machine() && !x86 {
         return Err(not_executable(format!(
             "{} is a program for {}, this machine is {}; install the one for this machine",
             path.display(),
@@ -151,37 +153,61 @@ fn judge_elf(path: &Path, file: &File, start: &[u8]) -> Result<Treatment, Refuse
             env::consts::ARCH,
         )));
     }
-    if class != CLASS_64 {
-        return Ok(Treatment::RunPlain(Reason::OtherArchitecture, "is a 32-bit program"));
-    }
-    Ok(match loader(file, start) {
+    let (programs, headers) = match (class, x86) {
+        (2, false) => (Programs::Own, &HEADERS_64),
+        (1, true) => (Programs::X86, &HEADERS_32),
+        _ => return Ok(Treatment::RunPlain(Reason::OtherArchitecture, "is a 32-bit program")),
+    };
+    Ok(match loader(file, start, headers) {
         None => Treatment::RunPlain(Reason::StaticProgram, "is linked statically"),
         Some(name) if name.windows(7).any(|part| part == b"ld-musl") => {
             Treatment::RunPlain(Reason::OtherLibc, "uses musl instead of glibc")
         }
-        Some(_) => Treatment::Accelerate,
+        Some(_) => Treatment::Accelerate(programs),
     })
 }
 
+/// Where an ELF file of one class has what is asked for: in its header the table of program headers,
+/// and the size and number of those; in one of them, an offset and a size.
+struct Headers {
+    table: usize,
+    size: usize,
+    count: usize,
+    offset: usize,
+    bytes: usize,
+    /// Of offsets and sizes.
+    word: usize,
+}
+
+const HEADERS_64: Headers =
+    Headers { table: 32, size: 54, count: 56, offset: 8, bytes: 32, word: 8 };
+const HEADERS_32: Headers =
+    Headers { table: 28, size: 42, count: 44, offset: 4, bytes: 16, word: 4 };
+
 /// The name of the program's loader; a static program has none.
-fn loader(file: &File, start: &[u8]) -> Option<Vec<u8>> {
-    const PT_INTERP: u32 = 3;
-    let u16_at = |at: usize| Some(u16::from_le_bytes(start.get(at..at + 2)?.try_into().ok()?));
-    let table = u64::from_le_bytes(start.get(32..40)?.try_into().ok()?);
-    let (size, count) = (u64::from(u16_at(54)?), u16_at(56)?);
-    for number in 0..u64::from(count) {
+fn loader(file: &File, start: &[u8], headers: &Headers) -> Option<Vec<u8>> {
+    const PT_INTERP: u64 = 3;
+    let table = number_at(start, headers.table, headers.word)?;
+    let size = number_at(start, headers.size, 2)?;
+    for number in 0..number_at(start, headers.count, 2)? {
         let mut header = [0; 56];
+        let header = &mut header[..7 * headers.word];
         let at = table.checked_add(number.checked_mul(size)?)?;
-        file.read_exact_at(&mut header, at).ok()?;
-        let field =
-            |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-        if field(0) as u32 == PT_INTERP {
-            let mut name = vec![0; field(32).min(4096) as usize];
-            file.read_exact_at(&mut name, field(8)).ok()?;
+        file.read_exact_at(header, at).ok()?;
+        if number_at(header, 0, 4) == Some(PT_INTERP) {
+            let bytes = number_at(header, headers.bytes, headers.word)?.min(4096);
+            let mut name = vec![0; bytes as usize];
+            file.read_exact_at(&mut name, number_at(header, headers.offset, headers.word)?).ok()?;
             return Some(name);
         }
     }
     None
+}
+
+/// The number of `length` bytes at `at`.
+fn number_at(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + length)?.iter().rev();
+    Some(bytes.fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 fn own_machine() -> u16 {
@@ -232,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_dynamic_program_is_accelerated() {
-        assert_eq!(judge(Path::new("/bin/sh")).unwrap(), Treatment::Accelerate);
+        assert_eq!(judge(Path::new("/bin/sh")).unwrap(), PROBABLY);
     }
 
     #[test]
@@ -242,8 +268,32 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_program_of_32_bits_is_told_by_its_own_headers() {
+        let treatment = judged(&elf(3, 1)).unwrap();
+        assert!(matches!(treatment, Treatment::RunPlain(Reason::StaticProgram, _)));
+        // One program header behind the file's: the loader's name behind that.
+        let named = |name: &[u8]| {
+            let mut bytes = elf(3, 1);
+            bytes[28..32].copy_from_slice(&64u32.to_le_bytes());
+            bytes[42..46].copy_from_slice(&[32, 0, 1, 0]);
+            for word in [3, 96, 0, 0, name.len() as u32, 0, 0, 0] {
+                bytes.extend(u32::to_le_bytes(word));
+            }
+            bytes.extend(name);
+            judged(&bytes).unwrap()
+        };
+        assert_eq!(named(b"/lib/ld-linux.so.2\0"), Treatment::Accelerate(Programs::X86));
+        let musl = named(b"/lib/ld-musl-i386.so.1\0");
+        assert!(matches!(musl, Treatment::RunPlain(Reason::OtherLibc, _)));
+        // 64-bit instructions with 32-bit addresses have a library of neither kind.
+        let treatment = judged(&elf(62, 1)).unwrap();
+        assert!(matches!(treatment, Treatment::RunPlain(Reason::OtherArchitecture, _)));
+    }
+
+    #[test]
     fn a_script_is_judged_by_its_interpreter() {
-        assert_eq!(judged(b"#! /bin/sh -e\necho").unwrap(), Treatment::Accelerate);
+        assert_eq!(judged(b"#! /bin/sh -e\necho").unwrap(), PROBABLY);
         let refused = judged(b"#!/no/such/interpreter\n").unwrap_err();
         assert!(refused.message.contains("/no/such/interpreter: no such file"), "{refused:?}");
         assert_eq!(refused.status, NOT_FOUND);
@@ -251,8 +301,8 @@ mod tests {
 
     #[test]
     fn text_without_an_interpreter_goes_to_the_shell() {
-        assert_eq!(judged(b"echo hello\n").unwrap(), Treatment::Accelerate);
-        assert_eq!(judged(b"").unwrap(), Treatment::Accelerate);
+        assert_eq!(judged(b"echo hello\n").unwrap(), PROBABLY);
+        assert_eq!(judged(b"").unwrap(), PROBABLY);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use core::mem::{size_of, zeroed};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 use super::own;
-use crate::{sys, threads, Errno, Result};
+use crate::{raw, sys, threads, Errno, Result};
 
 /// Our descriptors start here unless the program's limit is lower. Higher would make the kernel
 /// grow the descriptor table of every process for nothing.
@@ -108,9 +108,9 @@ fn wait_for<T>(turns: u32, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
             return Some(result);
         }
         if turn < 100 {
-            crate::raw::sched_yield();
+            raw::sched_yield();
         } else {
-            crate::raw::nanosleep(50_000);
+            raw::nanosleep(50_000);
         }
     }
     None
@@ -140,7 +140,7 @@ pub fn place_high(fd: i32) -> Result<i32> {
 
 /// A second descriptor of the same open file, above the program's numbers and CLOEXEC.
 fn copy_high(fd: i32) -> Result<i32> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid.
     unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit)? };
     let lowest =
@@ -265,9 +265,9 @@ pub fn is_open(fd: i32) -> bool {
 /// Whether the descriptor is a regular file.
 pub fn is_regular_file(fd: i32) -> bool {
     // SAFETY: zero is a valid stat buffer.
-    let mut stat: libc::stat = unsafe { zeroed() };
+    let mut stat: libc::stat64 = unsafe { zeroed() };
     // SAFETY: `stat` is valid for the call.
-    let got = unsafe { sys!(libc::SYS_fstat, fd, &raw mut stat) };
+    let got = unsafe { sys!(raw::number::FSTAT, fd, &raw mut stat) };
     got.is_ok() && stat.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 

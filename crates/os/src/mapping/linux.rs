@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use crate::{handles, sys, Errno, Result};
+use crate::{handles, raw, sys, Errno, Result};
 
 /// A mapping of shared memory. Never unmapped by drop: its users decide when nobody can touch it.
 #[derive(Clone, Copy, Debug)]
@@ -23,11 +23,11 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 /// # Errors
 /// ENOMEM, EMFILE and so on as the kernel gives; EFBIG if RLIMIT_FSIZE is lower than `bytes`
 /// (asking the kernel would raise SIGXFSZ in the program).
-pub fn create(name: &core::ffi::CStr, bytes: usize, seal: bool) -> Result<i32> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+pub fn create(name: &core::ffi::CStr, bytes: u64, seal: bool) -> Result<i32> {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid.
     unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut limit)? };
-    if limit.rlim_cur < bytes as u64 {
+    if limit.rlim_cur < bytes {
         return Err(Errno(libc::EFBIG));
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -35,8 +35,7 @@ pub fn create(name: &core::ffi::CStr, bytes: usize, seal: bool) -> Result<i32> {
     let fd = handles::place_high_at_once(|| unsafe {
         sys!(libc::SYS_memfd_create, name.as_ptr(), flags).map(|fd| fd as i32)
     })?;
-    // SAFETY: an own descriptor.
-    let sized = unsafe { sys!(libc::SYS_ftruncate, fd, bytes) };
+    let sized = set_size(fd, bytes);
     let sealed = if seal && sized.is_ok() {
         // SAFETY: an own descriptor.
         unsafe { sys!(libc::SYS_fcntl, fd, libc::F_ADD_SEALS, SEALS) }
@@ -50,11 +49,25 @@ pub fn create(name: &core::ffi::CStr, bytes: usize, seal: bool) -> Result<i32> {
     Ok(fd)
 }
 
+/// Makes a file of ours as long as that.
+pub fn set_size(fd: i32, bytes: u64) -> Result<usize> {
+    let [low, high] = raw::in_registers(bytes);
+    // SAFETY: no pointers.
+    unsafe { sys!(raw::number::FTRUNCATE, fd, low, high) }
+}
+
+/// The first bytes of a file, copied; false if it is shorter.
+pub fn read_start(fd: i32, into: &mut [u8]) -> bool {
+    // SAFETY: a writable buffer; the offset is 0 however many registers it takes.
+    let got = unsafe { sys!(libc::SYS_pread64, fd, into.as_mut_ptr(), into.len(), 0, 0) };
+    got == Ok(into.len())
+}
+
 /// The size of a received memfd, if it is sealed as [`create`] seals it.
 ///
 /// # Errors
 /// EPERM if a seal is missing: the other side could cut the memory off under us.
-pub fn sealed_size(fd: i32) -> Result<usize> {
+pub fn sealed_size(fd: i32) -> Result<u64> {
     // SAFETY: no pointers.
     let seals = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GET_SEALS)? } as i32;
     if seals & (libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)
@@ -71,31 +84,37 @@ pub fn sealed_size(fd: i32) -> Result<usize> {
         return Err(Errno(libc::EPERM));
     }
     // SAFETY: zero is a valid stat buffer.
-    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    let mut stat: libc::stat64 = unsafe { core::mem::zeroed() };
     // SAFETY: `stat` is valid for the call.
-    unsafe { sys!(libc::SYS_fstat, fd, &raw mut stat)? };
-    Ok(stat.st_size as usize)
+    unsafe { sys!(raw::number::FSTAT, fd, &raw mut stat)? };
+    Ok(stat.st_size as u64)
 }
 
 /// Maps `bytes` of `fd`, shared and writable, kept out of core dumps.
 pub fn map(fd: i32, bytes: usize) -> Result<Mapping> {
-    map_with(fd, bytes, libc::MAP_SHARED | libc::MAP_NORESERVE)
+    map_part(fd, 0, bytes)
+}
+
+/// As [`map`], from `offset` on, which is whole pages.
+pub fn map_part(fd: i32, offset: u64, bytes: usize) -> Result<Mapping> {
+    map_with(fd, offset, bytes, libc::MAP_SHARED | libc::MAP_NORESERVE)
 }
 
 /// Private zero memory, touched pages only: tables that must not come from the program's malloc.
 pub fn anonymous(bytes: usize) -> Result<Mapping> {
-    map_with(-1, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+    map_with(-1, 0, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
 }
 
 /// Zero memory that a process and its forked children share.
 pub fn anonymous_shared(bytes: usize) -> Result<Mapping> {
-    map_with(-1, bytes, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+    map_with(-1, 0, bytes, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
 }
 
-fn map_with(fd: i32, bytes: usize, flags: i32) -> Result<Mapping> {
+fn map_with(fd: i32, offset: u64, bytes: usize, flags: i32) -> Result<Mapping> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let offset = offset / raw::number::MMAP_UNIT;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let base = unsafe { sys!(libc::SYS_mmap, 0, bytes, protection, flags, fd, 0)? };
+    let base = unsafe { sys!(raw::number::MMAP, 0, bytes, protection, flags, fd, offset)? };
     if fd >= 0 {
         // SAFETY: the range was just mapped.
         let _ = unsafe { sys!(libc::SYS_madvise, base, bytes, libc::MADV_DONTDUMP) };

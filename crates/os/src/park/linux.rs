@@ -37,7 +37,7 @@ pub unsafe fn wait_cancellable(
 }
 
 /// A [`wait`] that may be cancelled at any instruction, since a bare system call is no cancellation
-/// point. Elsewhere than on x86-64, where [`call_cancellable`] bids no farewell, it is none.
+/// point. Where [`call_cancellable`] bids no farewell, it is none.
 struct Sleep<'a> {
     word: &'a AtomicU32,
     value: u32,
@@ -56,12 +56,12 @@ impl Sleep<'_> {
         // SAFETY: the caller's word.
         let sleep = unsafe { &mut *itself.cast::<Sleep>() };
         let mut kind = 0;
-        if cfg!(target_arch = "x86_64") {
+        if BIDS_FAREWELL {
             // SAFETY: a place for the kind before; this frame owns nothing that must be dropped.
             unsafe { pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut kind) };
         }
         sleep.slept = wait(sleep.word, sleep.value, sleep.timeout_ns);
-        if cfg!(target_arch = "x86_64") {
+        if BIDS_FAREWELL {
             // SAFETY: as above.
             unsafe { pthread_setcanceltype(kind, &raw mut kind) };
         }
@@ -77,6 +77,9 @@ pub fn test_cancel() {
     // SAFETY: no arguments; callers hold nothing that a thread's end would leave behind.
     unsafe { pthread_testcancel() }
 }
+
+/// Whether [`call_cancellable`] does what it says.
+const BIDS_FAREWELL: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
 
 extern "C" {
     fn __sigsetjmp();
@@ -143,11 +146,83 @@ pub unsafe extern "C" fn call_cancellable(
     )
 }
 
+/// As above.
+///
+/// # Safety
+/// As above.
+#[cfg(target_arch = "x86")]
+pub unsafe fn call_cancellable(
+    call: unsafe extern "C" fn(*mut c_void),
+    its: *mut c_void,
+    farewell: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+) {
+    // A function of another library is not called by its name alone without help of the compiler's.
+    let unwinding = [
+        __sigsetjmp as *const c_void,
+        __pthread_register_cancel as *const c_void,
+        __pthread_unregister_cancel as *const c_void,
+        __pthread_unwind_next as *const c_void,
+    ];
+    // SAFETY: the caller's promise; glibc's functions.
+    unsafe { call_unwinding(unwinding.as_ptr(), call, its, farewell, argument) }
+}
+
+#[cfg(target_arch = "x86")]
+#[unsafe(naked)]
+unsafe extern "C" fn call_unwinding(
+    unwinding: *const *const c_void,
+    call: unsafe extern "C" fn(*mut c_void),
+    its: *mut c_void,
+    farewell: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+) {
+    // On the stack: 44 bytes of __pthread_unwind_buf_t, and room for arguments below. All but
+    // __sigsetjmp take theirs in eax.
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push ebp",
+        ".cfi_def_cfa_offset 8",
+        ".cfi_offset ebp, -8",
+        "mov ebp, esp",
+        ".cfi_def_cfa_register ebp",
+        "push ebx",
+        ".cfi_offset ebx, -12",
+        "sub esp, 68",
+        "mov ebx, [ebp + 8]",
+        "lea eax, [esp + 16]",
+        "mov [esp], eax",
+        "mov dword ptr [esp + 4], 0",
+        "call dword ptr [ebx]",
+        "test eax, eax",
+        "jnz 2f",
+        "lea eax, [esp + 16]",
+        "call dword ptr [ebx + 4]",
+        "mov eax, [ebp + 16]",
+        "mov [esp], eax",
+        "call dword ptr [ebp + 12]",
+        "lea eax, [esp + 16]",
+        "call dword ptr [ebx + 8]",
+        "add esp, 68",
+        "pop ebx",
+        "pop ebp",
+        "ret",
+        "2:",
+        "mov eax, [ebp + 24]",
+        "mov [esp], eax",
+        "call dword ptr [ebp + 20]",
+        "lea eax, [esp + 16]",
+        "call dword ptr [ebx + 12]",
+        "ud2",
+        ".cfi_endproc",
+    )
+}
+
 /// Elsewhere a thread that is cancelled in the call leaves what it held.
 ///
 /// # Safety
 /// As above.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
 pub unsafe fn call_cancellable(
     call: unsafe extern "C" fn(*mut c_void),
     its: *mut c_void,

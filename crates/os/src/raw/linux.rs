@@ -45,6 +45,83 @@ pub unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> Result<usize> {
     decode(result)
 }
 
+/// Makes system call `number`.
+///
+/// # Safety
+/// The arguments must be what the kernel expects of that call; pointers must be valid for it.
+#[cfg(target_arch = "x86")]
+#[inline]
+pub unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> Result<usize> {
+    // SAFETY: six words; the rest is the caller's promise.
+    decode(unsafe { interrupt(number, a.as_ptr()) })
+}
+
+/// Six arguments take every register but the stack's, three of which the compiler keeps for itself.
+#[cfg(target_arch = "x86")]
+#[unsafe(naked)]
+unsafe extern "C" fn interrupt(number: libc::c_long, arguments: *const usize) -> isize {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push ebx",
+        ".cfi_adjust_cfa_offset 4",
+        ".cfi_rel_offset ebx, 0",
+        "push esi",
+        ".cfi_adjust_cfa_offset 4",
+        ".cfi_rel_offset esi, 0",
+        "push edi",
+        ".cfi_adjust_cfa_offset 4",
+        ".cfi_rel_offset edi, 0",
+        "push ebp",
+        ".cfi_adjust_cfa_offset 4",
+        ".cfi_rel_offset ebp, 0",
+        "mov eax, [esp + 20]",
+        "mov ebp, [esp + 24]",
+        "mov ebx, [ebp]",
+        "mov ecx, [ebp + 4]",
+        "mov edx, [ebp + 8]",
+        "mov esi, [ebp + 12]",
+        "mov edi, [ebp + 16]",
+        "mov ebp, [ebp + 20]",
+        "int 0x80",
+        "pop ebp",
+        ".cfi_adjust_cfa_offset -4",
+        ".cfi_restore ebp",
+        "pop edi",
+        ".cfi_adjust_cfa_offset -4",
+        ".cfi_restore edi",
+        "pop esi",
+        ".cfi_adjust_cfa_offset -4",
+        ".cfi_restore esi",
+        "pop ebx",
+        ".cfi_adjust_cfa_offset -4",
+        ".cfi_restore ebx",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Calls that have another number where a long has 32 bits: there, those of the plain names know
+/// 32-bit files alone, or take their arguments in another way.
+#[cfg(target_pointer_width = "64")]
+pub mod number {
+    pub use libc::{SYS_fstat as FSTAT, SYS_ftruncate as FTRUNCATE, SYS_mmap as MMAP};
+    /// The bytes in which [`MMAP`] counts the offset.
+    pub const MMAP_UNIT: u64 = 1;
+}
+
+#[cfg(target_arch = "x86")]
+pub mod number {
+    pub use libc::{SYS_fstat64 as FSTAT, SYS_ftruncate64 as FTRUNCATE, SYS_mmap2 as MMAP};
+    pub const MMAP_UNIT: u64 = 4096;
+}
+
+/// An offset in a file as the last two arguments of a call: where a register holds all of it, in the
+/// first, and the second means nothing.
+#[inline]
+pub fn in_registers(offset: u64) -> [usize; 2] {
+    [offset as usize, (offset >> 32) as usize]
+}
+
 #[inline]
 fn decode(result: isize) -> Result<usize> {
     if (-4095..0).contains(&result) {
@@ -116,8 +193,8 @@ pub fn sched_yield() {
 }
 
 /// Sleeps about `ns` nanoseconds; used only where another process must first do its part.
-pub fn nanosleep(ns: i64) {
-    let span = libc::timespec { tv_sec: 0, tv_nsec: ns };
+pub fn nanosleep(ns: u64) {
+    let span = crate::clock::span(ns);
     // SAFETY: `span` is valid for the call.
     let _ = unsafe { sys!(libc::SYS_nanosleep, &raw const span, 0) };
 }

@@ -105,8 +105,10 @@ genuine! {
     freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
     freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
     backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) -> ();
-    preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
-    pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
+    preadv2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    preadv64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
+    pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
@@ -158,3 +160,22 @@ genuine! {
     syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
     isfdtype(fd: c_int, kind: c_int) -> c_int;
 }
+
+/// The same for programs of 32 bits with times of 64 (_TIME_BITS=64), under names of their own.
+#[cfg(target_arch = "x86")]
+mod time64 {
+    use super::*;
+    use crate::clock::{Timespec64, Timeval64};
+
+    genuine! {
+        __ppoll64(entries: *mut pollfd, count: nfds_t, timeout: *const Timespec64, mask: *const sigset_t) -> c_int;
+        __select64(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut Timeval64) -> c_int;
+        __pselect64(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const Timespec64, mask: *const sigset_t) -> c_int;
+        __epoll_pwait2_time64(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const Timespec64, mask: *const sigset_t) -> c_int;
+        __recvmsg64(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+        __recvmmsg64(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut Timespec64) -> c_int;
+    }
+}
+
+#[cfg(target_arch = "x86")]
+pub use time64::*;

@@ -83,12 +83,28 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_voi
     })
 }
 
+#[cfg(target_arch = "x86")]
+#[no_mangle]
+pub unsafe extern "C" fn __fcntl_time64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    unsafe { fcntl64(fd, command, argument) }
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     boundary(
         || unsafe { calls::ioctl(fd, request, argument) },
         || unsafe { real::ioctl(fd, request, argument) as isize },
     ) as c_int
+}
+
+#[cfg(target_arch = "x86")]
+#[no_mangle]
+pub unsafe extern "C" fn __ioctl_time64(
+    fd: c_int,
+    request: c_ulong,
+    argument: *mut c_void,
+) -> c_int {
+    unsafe { ioctl(fd, request, argument) }
 }
 
 #[no_mangle]
@@ -176,8 +192,8 @@ unsafe fn file_through_us(fd: c_int, mode: *const c_char) -> *mut FILE {
     unsafe extern "C" fn end(cookie: *mut c_void) -> c_int {
         unsafe { close(cookie as usize as c_int) }
     }
-    /// Where `_fileno` lies in glibc's FILE on 64-bit machines (libio's struct_FILE.h).
-    const FILENO: usize = 112;
+    /// Where `_fileno` lies in glibc's FILE, behind the flags and 13 pointers (libio's struct_FILE.h).
+    const FILENO: usize = 14 * size_of::<*mut c_void>();
     let functions = Functions { read, write, seek: core::ptr::null(), close: end };
     let file = unsafe { fopencookie(fd as usize as *mut c_void, mode, functions) };
     if !file.is_null() {

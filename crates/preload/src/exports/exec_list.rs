@@ -1,6 +1,6 @@
 //! `execl` and its relatives: their arguments are a list that ends in a null pointer. On x86-64 the
 //! first ones are in registers; stored before those on the stack they make the array that `execve`
-//! takes, as glibc's own functions do it.
+//! takes, as glibc's own functions do it. On x86 they are that array.
 
 use core::ffi::{c_char, c_int};
 
@@ -53,6 +53,24 @@ macro_rules! with_a_list {
                 "pop rcx",
                 "add rsp, 32",
                 "mov [rsp], rcx",
+                "ret",
+                by = sym $by,
+            )
+        }
+
+        #[cfg(target_arch = "x86")]
+        #[unsafe(naked)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name() {
+            // The list is in one piece already; 16-byte alignment is kept.
+            core::arch::naked_asm!(
+                "lea eax, [esp + 8]",
+                "mov ecx, [esp + 4]",
+                "sub esp, 4",
+                "push eax",
+                "push ecx",
+                "call {by}",
+                "add esp, 12",
                 "ret",
                 by = sym $by,
             )

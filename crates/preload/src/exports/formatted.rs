@@ -53,6 +53,23 @@ macro_rules! formatted {
                 found = sym $found,
             )
         }
+
+        #[cfg(target_arch = "x86")]
+        #[unsafe(naked)]
+        #[no_mangle]
+        pub unsafe extern "C" fn $name() {
+            // All arguments are on the stack; 16-byte alignment is kept.
+            core::arch::naked_asm!(
+                "sub esp, 8",
+                "push dword ptr [esp + 12]",
+                "call {before}",
+                "call {found}",
+                "add esp, 12",
+                "jmp eax",
+                before = sym shunt_before_dprintf,
+                found = sym $found,
+            )
+        }
     )* };
 }
 

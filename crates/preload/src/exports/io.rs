@@ -115,25 +115,47 @@ pub unsafe extern "C" fn __recvfrom_chk(
     unsafe { recvfrom(fd, buffer, len, flags, address, address_len) }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    boundary(
-        || unsafe { calls::receive_message(fd, message, flags) },
-        || unsafe { real::recvmsg(fd, message, flags) },
-    )
+macro_rules! recvmsgs {
+    ($($name:ident),*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+            let genuine = |message, flags| unsafe { real::$name(fd, message, flags) };
+            boundary(
+                || unsafe { calls::receive_message(fd, message, flags, genuine) },
+                || genuine(message, flags),
+            )
+        }
+    )* };
 }
+recvmsgs!(recvmsg);
+#[cfg(target_arch = "x86")]
+recvmsgs!(__recvmsg64);
 
-#[no_mangle]
-pub unsafe extern "C" fn recvmmsg(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-    timeout: *mut timespec,
-) -> c_int {
-    let genuine = || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) as isize };
-    boundary(|| unsafe { calls::receive_messages(fd, messages, count, flags, genuine) }, genuine)
-        as c_int
+macro_rules! recvmmsgs {
+    ($($name:ident, $one:ident, $span:ty;)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            fd: c_int,
+            messages: *mut mmsghdr,
+            count: c_uint,
+            flags: c_int,
+            timeout: *mut $span,
+        ) -> c_int {
+            let genuine = || unsafe { real::$name(fd, messages, count, flags, timeout) as isize };
+            let one = |message, flags| unsafe { real::$one(fd, message, flags) };
+            boundary(
+                || unsafe { calls::receive_messages(fd, messages, count, flags, genuine, one) },
+                genuine,
+            ) as c_int
+        }
+    )* };
+}
+recvmmsgs! {
+    recvmmsg, recvmsg, timespec;
+}
+#[cfg(target_arch = "x86")]
+recvmmsgs! {
+    __recvmmsg64, __recvmsg64, shunt_os::clock::Timespec64;
 }
 
 #[no_mangle]
@@ -183,6 +205,24 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     )
 }
 
+/// glibc's own is another name of the same function, as are all that have no time among their arguments.
+#[cfg(target_arch = "x86")]
+#[no_mangle]
+pub unsafe extern "C" fn __sendmsg64(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    unsafe { sendmsg(fd, message, flags) }
+}
+
+#[cfg(target_arch = "x86")]
+#[no_mangle]
+pub unsafe extern "C" fn __sendmmsg64(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    unsafe { sendmmsg(fd, messages, count, flags) }
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn sendmmsg(
     fd: c_int,
@@ -196,87 +236,50 @@ pub unsafe extern "C" fn sendmmsg(
     ) as c_int
 }
 
-/// With offset -1 as `readv` (preadv2(2)); with another, a stream has no such place.
-#[no_mangle]
-pub unsafe extern "C" fn preadv2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-    flags: c_int,
-) -> ssize_t {
-    let genuine = || unsafe { real::preadv2(fd, vector, count, offset, flags) };
-    if offset != -1 {
-        return genuine();
-    }
-    boundary(
-        || calls::read_now(fd, unsafe { calls::vector(vector, count as usize) }, flags, genuine),
-        genuine,
-    )
+macro_rules! at_an_offset {
+    ($($name:ident, $ours:ident, $offset:ty;)*) => { $(
+        /// With offset -1 as `readv` and `writev` (preadv2(2)); with another, a stream has no such place.
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            fd: c_int,
+            vector: *const iovec,
+            count: c_int,
+            offset: $offset,
+            flags: c_int,
+        ) -> ssize_t {
+            let genuine = || unsafe { real::$name(fd, vector, count, offset, flags) };
+            if offset != -1 {
+                return genuine();
+            }
+            let parts = || unsafe { calls::vector(vector, count as usize) };
+            boundary(|| calls::$ours(fd, parts(), flags, genuine), genuine)
+        }
+    )* };
+}
+at_an_offset! {
+    preadv2, read_now, off_t;
+    preadv64v2, read_now, off64_t;
+    pwritev2, write_now, off_t;
+    pwritev64v2, write_now, off64_t;
 }
 
-/// With offset -1 as `writev`.
-#[no_mangle]
-pub unsafe extern "C" fn pwritev2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-    flags: c_int,
-) -> ssize_t {
-    let genuine = || unsafe { real::pwritev2(fd, vector, count, offset, flags) };
-    if offset != -1 {
-        return genuine();
-    }
-    boundary(
-        || calls::write_now(fd, unsafe { calls::vector(vector, count as usize) }, flags, genuine),
-        genuine,
-    )
+macro_rules! sendfiles {
+    ($($name:ident, $offset:ty;)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            out: c_int,
+            input: c_int,
+            offset: *mut $offset,
+            count: size_t,
+        ) -> ssize_t {
+            let genuine = || unsafe { real::$name(out, input, offset, count) };
+            boundary(|| unsafe { calls::send_file(out, input, offset, count, genuine) }, genuine)
+        }
+    )* };
 }
-
-#[no_mangle]
-pub unsafe extern "C" fn preadv64v2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-    flags: c_int,
-) -> ssize_t {
-    unsafe { preadv2(fd, vector, count, offset, flags) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn pwritev64v2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-    flags: c_int,
-) -> ssize_t {
-    unsafe { pwritev2(fd, vector, count, offset, flags) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn sendfile(
-    out: c_int,
-    input: c_int,
-    offset: *mut off_t,
-    count: size_t,
-) -> ssize_t {
-    unsafe { sendfile64(out, input, offset, count) }
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn sendfile64(
-    out: c_int,
-    input: c_int,
-    offset: *mut off64_t,
-    count: size_t,
-) -> ssize_t {
-    boundary(
-        || unsafe { calls::send_file(out, input, offset, count) },
-        || unsafe { real::sendfile64(out, input, offset, count) },
-    )
+sendfiles! {
+    sendfile, off_t;
+    sendfile64, off64_t;
 }
 
 #[no_mangle]

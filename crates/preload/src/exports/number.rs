@@ -7,6 +7,11 @@ use shunt_sockets::receive::is_no_address;
 
 use super::{descriptor, io, process, quiet, readiness, socket};
 
+/// The calls of one kind of programs: whose arguments have another form, or that the others lack.
+#[cfg_attr(target_pointer_width = "64", path = "number/of_64_bits.rs")]
+#[cfg_attr(target_arch = "x86", path = "number/of_x86.rs")]
+mod own;
+
 /// glibc's function takes up to six arguments after the number, whatever the call needs.
 #[no_mangle]
 pub unsafe extern "C" fn syscall(
@@ -35,14 +40,11 @@ pub unsafe extern "C" fn syscall(
             }
             libc::SYS_recvmsg => io::recvmsg(fd, b as _, c as c_int) as c_long,
             libc::SYS_sendmsg => io::sendmsg(fd, b as _, c as c_int) as c_long,
-            libc::SYS_recvmmsg => io::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _).into(),
             libc::SYS_sendmmsg => io::sendmmsg(fd, b as _, c as c_uint, d as c_int).into(),
-            libc::SYS_sendfile => io::sendfile64(fd, b as c_int, c as _, d) as c_long,
             libc::SYS_splice => {
                 io::splice(fd, b as _, c as c_int, d as _, e, f as c_uint) as c_long
             }
             libc::SYS_socket => socket::socket(fd, b as c_int, c as c_int).into(),
-            libc::SYS_accept => socket::accept(fd, b as _, c as _).into(),
             libc::SYS_accept4 => socket::accept4(fd, b as _, c as _, d as c_int).into(),
             libc::SYS_connect => socket::connect(fd, b as _, c as c_uint).into(),
             libc::SYS_shutdown => socket::shutdown(fd, b as c_int).into(),
@@ -68,11 +70,6 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_epoll_pwait => {
                 readiness::epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _).into()
             }
-            libc::SYS_epoll_pwait2 => {
-                readiness::epoll_pwait2(fd, b as _, c as c_int, d as _, e as _).into()
-            }
-            libc::SYS_ppoll => readiness::ppoll(a as _, b as _, c as _, d as _).into(),
-            libc::SYS_select => readiness::select(fd, b as _, c as _, d as _, e as _).into(),
             libc::SYS_prctl => quiet::prctl(fd, b, c, d, e).into(),
             libc::SYS_seccomp => quiet::seccomp(a, b, c),
             libc::SYS_clone if a & SPLITS == libc::CLONE_FILES as usize => {
@@ -92,19 +89,6 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_getsockopt => {
                 socket::getsockopt(fd, b as c_int, c as c_int, d as _, e as _).into()
             }
-            libc::SYS_preadv2 | libc::SYS_pwritev2 if d as i64 == -1 => {
-                let call = if number == libc::SYS_preadv2 { io::preadv2 } else { io::pwritev2 };
-                call(fd, b as _, c as c_int, -1, f as c_int) as c_long
-            }
-            libc::SYS_pselect6 => {
-                // The last argument is a mask and its length (select(2)).
-                let last = f as *const *const libc::sigset_t;
-                if !last.is_null() && is_no_address(last.cast_mut().cast()) {
-                    return real::syscall(number, a, b, c, d, e, f);
-                }
-                let mask = last.as_ref().copied().unwrap_or(core::ptr::null());
-                readiness::pselect(fd, b as _, c as _, d as _, e as _, mask).into()
-            }
             libc::SYS_io_submit => {
                 super::aio::before_submit(c as _, b as isize);
                 real::syscall(number, a, b, c, d, e, f)
@@ -116,12 +100,23 @@ pub unsafe extern "C" fn syscall(
                 process::fork_by(genuine).into()
             }
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
-            _ => real::syscall(number, a, b, c, d, e, f),
+            _ => own::call(number, [a, b, c, d, e, f])
+                .unwrap_or_else(|| real::syscall(number, a, b, c, d, e, f)),
         }
     }
 }
 
 /// Of these a process that shares descriptors, and no memory, has the first.
 const SPLITS: usize = (libc::CLONE_FILES | libc::CLONE_VM) as usize;
+
+/// The mask of pselect6: its last argument is a mask and its length (select(2)). `None`: that is no memory.
+unsafe fn mask_of_pselect6(last: usize) -> Option<*const libc::sigset_t> {
+    let last = last as *const *const libc::sigset_t;
+    if !last.is_null() && is_no_address(last.cast_mut().cast()) {
+        return None;
+    }
+    Some(unsafe { last.as_ref() }.copied().unwrap_or(core::ptr::null()))
+}
+
 /// Of a clone whose child is a thread, or one of vfork, or has this process's descriptors.
 const SHARES: usize = (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_FILES) as usize;

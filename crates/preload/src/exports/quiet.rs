@@ -14,6 +14,18 @@ pub unsafe extern "C" fn prctl(operation: c_int, a: usize, b: usize, c: usize, d
     }
 }
 
+#[cfg(target_arch = "x86")]
+#[no_mangle]
+pub unsafe extern "C" fn __prctl_time64(
+    operation: c_int,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+) -> c_int {
+    unsafe { prctl(operation, a, b, c, d) }
+}
+
 /// seccomp(2), which glibc has by number only. Without a program it only asks what is known.
 pub unsafe fn seccomp(operation: usize, flags: usize, program: usize) -> c_long {
     const STRICT: usize = 0;

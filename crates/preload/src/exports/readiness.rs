@@ -3,6 +3,9 @@
 use core::ffi::c_int;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use shunt_os::clock::Span;
+#[cfg(target_arch = "x86")]
+use shunt_os::clock::{Timespec64, Timeval64};
 use shunt_os::real;
 use shunt_sockets::calls::wait as calls;
 use shunt_sockets::calls::wait::Limits;
@@ -35,19 +38,30 @@ pub unsafe extern "C" fn __poll_chk(
     unsafe { poll(entries, count, timeout_ms) }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn ppoll(
-    entries: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    let genuine = || unsafe { real::ppoll(entries, count, timeout, mask) as isize };
-    let ours = || match unsafe { calls::of_timespec(timeout) } {
-        Ok(limit) => unsafe { calls::poll(entries, count, limit, mask, genuine) },
-        Err(_) => Outcome::PassThrough,
-    };
-    boundary(ours, genuine) as c_int
+macro_rules! ppolls {
+    ($($name:ident, $span:ty;)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            entries: *mut pollfd,
+            count: nfds_t,
+            timeout: *const $span,
+            mask: *const sigset_t,
+        ) -> c_int {
+            let genuine = || unsafe { real::$name(entries, count, timeout, mask) as isize };
+            let ours = || match unsafe { calls::of_timespec(timeout) } {
+                Ok(limit) => unsafe { calls::poll(entries, count, limit, mask, genuine) },
+                Err(_) => Outcome::PassThrough,
+            };
+            boundary(ours, genuine) as c_int
+        }
+    )* };
+}
+ppolls! {
+    ppoll, timespec;
+}
+#[cfg(target_arch = "x86")]
+ppolls! {
+    __ppoll64, Timespec64;
 }
 
 #[no_mangle]
@@ -61,34 +75,42 @@ pub unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(entries, count, timeout, mask) }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn select(
-    count: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    let began = shunt_os::clock::now_ns();
-    let ours = || {
-        let Ok(limit) = (unsafe { calls::of_timeval(timeout) }) else {
-            return Outcome::PassThrough;
-        };
-        let sets = [read, write, except];
-        let answer = unsafe { calls::select(count, sets, limit, core::ptr::null()) };
-        let Some(outcome) = answer else { return Outcome::PassThrough };
-        if let (Some(limit), false) = (limit, timeout.is_null()) {
-            let left = limit.saturating_sub(shunt_os::clock::now_ns() - began);
-            let left = timeval {
-                tv_sec: (left / 1_000_000_000) as i64,
-                tv_usec: (left % 1_000_000_000 / 1000) as i64,
+macro_rules! selects {
+    ($($name:ident, $span:ty;)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            count: c_int,
+            read: *mut fd_set,
+            write: *mut fd_set,
+            except: *mut fd_set,
+            timeout: *mut $span,
+        ) -> c_int {
+            let began = shunt_os::clock::now_ns();
+            let ours = || {
+                let Ok(limit) = (unsafe { calls::of_timeval(timeout) }) else {
+                    return Outcome::PassThrough;
+                };
+                let sets = [read, write, except];
+                let answer = unsafe { calls::select(count, sets, limit, core::ptr::null()) };
+                let Some(outcome) = answer else { return Outcome::PassThrough };
+                if let (Some(limit), false) = (limit, timeout.is_null()) {
+                    let left = limit.saturating_sub(shunt_os::clock::now_ns() - began);
+                    let (seconds, rest) = (left / 1_000_000_000, left % 1_000_000_000);
+                    unsafe { *timeout = <$span>::of(seconds, rest / 1000) };
+                }
+                outcome
             };
-            unsafe { *timeout = left };
+            let genuine = || unsafe { real::$name(count, read, write, except, timeout) as isize };
+            boundary(ours, genuine) as c_int
         }
-        outcome
-    };
-    boundary(ours, || unsafe { real::select(count, read, write, except, timeout) as isize })
-        as c_int
+    )* };
+}
+selects! {
+    select, timeval;
+}
+#[cfg(target_arch = "x86")]
+selects! {
+    __select64, Timeval64;
 }
 
 #[no_mangle]
@@ -102,22 +124,34 @@ pub unsafe extern "C" fn __select(
     unsafe { select(count, read, write, except, timeout) }
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn pselect(
-    count: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    let ours = || match unsafe { calls::of_timespec(timeout) } {
-        Ok(limit) => unsafe { calls::select(count, [read, write, except], limit, mask) }
-            .unwrap_or(Outcome::PassThrough),
-        Err(_) => Outcome::PassThrough,
-    };
-    boundary(ours, || unsafe { real::pselect(count, read, write, except, timeout, mask) as isize })
-        as c_int
+macro_rules! pselects {
+    ($($name:ident, $span:ty;)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            count: c_int,
+            read: *mut fd_set,
+            write: *mut fd_set,
+            except: *mut fd_set,
+            timeout: *const $span,
+            mask: *const sigset_t,
+        ) -> c_int {
+            let ours = || match unsafe { calls::of_timespec(timeout) } {
+                Ok(limit) => unsafe { calls::select(count, [read, write, except], limit, mask) }
+                    .unwrap_or(Outcome::PassThrough),
+                Err(_) => Outcome::PassThrough,
+            };
+            let genuine =
+                || unsafe { real::$name(count, read, write, except, timeout, mask) as isize };
+            boundary(ours, genuine) as c_int
+        }
+    )* };
+}
+pselects! {
+    pselect, timespec;
+}
+#[cfg(target_arch = "x86")]
+pselects! {
+    __pselect64, Timespec64;
 }
 
 #[no_mangle]
@@ -172,18 +206,31 @@ pub unsafe extern "C" fn epoll_pwait(
     ) as c_int
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn epoll_pwait2(
-    set: c_int,
-    events: *mut epoll_event,
-    count: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    let ours = || match unsafe { calls::of_timespec(timeout) } {
-        Ok(limit) => unsafe { calls::wait(set, events, count, Limits { timeout: limit, mask }) },
-        Err(_) => Outcome::PassThrough,
-    };
-    boundary(ours, || unsafe { real::epoll_pwait2(set, events, count, timeout, mask) as isize })
-        as c_int
+macro_rules! epoll_pwait2s {
+    ($($name:ident, $span:ty;)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            set: c_int,
+            events: *mut epoll_event,
+            count: c_int,
+            timeout: *const $span,
+            mask: *const sigset_t,
+        ) -> c_int {
+            let ours = || match unsafe { calls::of_timespec(timeout) } {
+                Ok(limit) => {
+                    unsafe { calls::wait(set, events, count, Limits { timeout: limit, mask }) }
+                }
+                Err(_) => Outcome::PassThrough,
+            };
+            let genuine = || unsafe { real::$name(set, events, count, timeout, mask) as isize };
+            boundary(ours, genuine) as c_int
+        }
+    )* };
+}
+epoll_pwait2s! {
+    epoll_pwait2, timespec;
+}
+#[cfg(target_arch = "x86")]
+epoll_pwait2s! {
+    __epoll_pwait2_time64, Timespec64;
 }

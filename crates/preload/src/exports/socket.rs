@@ -84,3 +84,27 @@ pub unsafe extern "C" fn setsockopt(
         calls::option_set(fd, level, name, value, len);
     })
 }
+
+#[cfg(target_arch = "x86")]
+#[no_mangle]
+pub unsafe extern "C" fn __getsockopt64(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    unsafe { getsockopt(fd, level, name, value, len) }
+}
+
+#[cfg(target_arch = "x86")]
+#[no_mangle]
+pub unsafe extern "C" fn __setsockopt64(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    unsafe { setsockopt(fd, level, name, value, len) }
+}

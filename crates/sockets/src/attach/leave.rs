@@ -79,6 +79,8 @@ impl Leaving {
         let socket = pool::get(index);
         socket.pinned.store(true, SeqCst);
         search::stop_waiting(socket);
+        // Who puts it on a ring at this moment has looked at the mark before, and is done after.
+        drop(socket.recv.lock());
         match socket.mode() {
             Mode::Plain => {
                 socket.stage.store(stage::SETTLED, Relaxed);

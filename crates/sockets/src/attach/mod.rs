@@ -66,12 +66,13 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
         let fits = socket.mode() == Mode::Plain
             && socket.generation.load(Relaxed) == generation
             && !socket.pinned.load(Relaxed)
-            && inherit::is_sole_holder(socket);
+            && inherit::is_sole_holder(socket)
+            && link.memory.reach(slot);
         if !fits {
             return false;
         }
         inherit::begin_ownership(socket);
-        // SAFETY: the slot's memory stays mapped while the stream stands in it, and this is the
+        // SAFETY: the slot's memory is reached, and stays mapped while the stream stands in it, and this is the
         // only sender of the direction.
         let producer = unsafe { shm::Sender::attach(link, slot) };
         // SAFETY: as above, the only receiver.

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
 
-use libc::{iovec, mmsghdr, msghdr, off64_t};
+use libc::{iovec, mmsghdr, msghdr};
 use shunt_link::elsewhere;
 use shunt_os::{memory, real, threads};
 use shunt_stats::Reason;
@@ -222,13 +222,17 @@ pub unsafe fn vector<'a>(base: *const iovec, count: usize) -> &'a [iovec] {
     unsafe { core::slice::from_raw_parts(base, count) }
 }
 
-/// `recvmsg`.
+/// `recvmsg`, of which there are two for programs of 32 bits: `genuine` is the one that was called.
 ///
 /// # Safety
 /// As the program's call.
-pub unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Outcome {
-    // SAFETY: the program's own arguments.
-    let genuine = || unsafe { real::recvmsg(fd, message, flags) };
+pub unsafe fn receive_message(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+    genuine: impl FnOnce(*mut msghdr, c_int) -> isize,
+) -> Outcome {
+    let genuine = || genuine(message, flags);
     if receive::is_no_address(message.cast()) {
         return Outcome::PassThrough;
     }
@@ -385,7 +389,7 @@ fn process_passing(fd: c_int) {
     shunt_os::set_errno(errno);
 }
 
-/// `recvmmsg`: one message after the other, as the kernel does.
+/// `recvmmsg`: one message after the other, as the kernel does. `genuine_one` is the `recvmsg` beside it.
 ///
 /// # Safety
 /// As the program's call.
@@ -395,6 +399,7 @@ pub unsafe fn receive_messages(
     count: c_uint,
     flags: c_int,
     genuine: impl FnOnce() -> isize,
+    genuine_one: impl Fn(*mut msghdr, c_int) -> isize,
 ) -> Outcome {
     match find(fd) {
         Found::Plain(index, socket) => {
@@ -430,13 +435,11 @@ pub unsafe fn receive_messages(
         // SAFETY: the program passes `count` messages.
         let one = unsafe { messages.add(at) };
         // SAFETY: as above.
-        let outcome =
-            unsafe { receive_message(fd, &raw mut (*one).msg_hdr, flags & !libc::MSG_WAITFORONE) };
-        let outcome = match outcome {
-            // SAFETY: the program's own arguments.
-            Outcome::PassThrough => Outcome::Genuine(unsafe {
-                real::recvmsg(fd, &raw mut (*one).msg_hdr, flags & !libc::MSG_WAITFORONE)
-            }),
+        let message = unsafe { &raw mut (*one).msg_hdr };
+        let how = flags & !libc::MSG_WAITFORONE;
+        // SAFETY: as above.
+        let outcome = match unsafe { receive_message(fd, message, how, &genuine_one) } {
+            Outcome::PassThrough => Outcome::Genuine(genuine_one(message, how)),
             other => other,
         };
         match outcome {
@@ -516,11 +519,49 @@ pub unsafe fn send_messages(
     Outcome::Handled((count as isize).min(1024))
 }
 
+/// An offset in a file as programs have it.
+pub trait Offset: Copy {
+    const MAX: i64;
+    fn get(self) -> i64;
+    fn of(value: i64) -> Self;
+}
+
+impl Offset for i64 {
+    const MAX: i64 = i64::MAX;
+    #[inline]
+    fn get(self) -> i64 {
+        self
+    }
+    #[inline]
+    fn of(value: i64) -> i64 {
+        value
+    }
+}
+
+/// Of programs of 32 bits that know 32-bit files alone.
+impl Offset for i32 {
+    const MAX: i64 = i32::MAX as i64;
+    #[inline]
+    fn get(self) -> i64 {
+        self.into()
+    }
+    #[inline]
+    fn of(value: i64) -> i32 {
+        value as i32
+    }
+}
+
 /// `sendfile` to a stream: the file is read straight into the ring.
 ///
 /// # Safety
 /// `offset` is null or the program's own.
-pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: usize) -> Outcome {
+pub unsafe fn send_file<O: Offset>(
+    out: c_int,
+    input: c_int,
+    offset: *mut O,
+    count: usize,
+    mut genuine: impl FnMut() -> isize,
+) -> Outcome {
     if let Entry::Socket(index) = table::get(input) {
         // A socket is no source for sendfile, but it is for the kernel to say so.
         let _ = index;
@@ -534,8 +575,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
         Found::Plain(index, socket) => {
             threads::add(&socket.native_send, 1);
             if socket.mode() == Mode::Plain {
-                // SAFETY: the program's own arguments.
-                let result = unsafe { real::sendfile64(out, input, offset, count) };
+                let result = genuine();
                 let errno = shunt_os::errno();
                 if result < count as isize {
                     socket.fulls.fetch_add(1, Relaxed);
@@ -554,11 +594,12 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
         }
     };
     // SAFETY: the program's own pointer.
-    let start = if offset.is_null() { None } else { Some(unsafe { offset.read_unaligned() }) };
+    let start = (!offset.is_null()).then(|| unsafe { offset.read_unaligned() }.get());
     let mut patience = Patience::new(libc::SO_SNDTIMEO, None);
-    // SAFETY: the program's own arguments.
-    let mut genuine = || unsafe { real::sendfile64(out, input, offset, count) };
-    if !shunt_os::handles::is_regular_file(input) || start.is_some_and(|start| start < 0) {
+    // What an offset cannot name is for the kernel to judge.
+    let end = start.unwrap_or(0).checked_add_unsigned(count as u64);
+    let within = start.is_none_or(|start| start >= 0) && end.is_some_and(|end| end <= O::MAX);
+    if !shunt_os::handles::is_regular_file(input) || !within {
         return send::on_tcp(index, socket, out, &mut patience, count, &mut genuine);
     }
     let mut total = 0usize;
@@ -579,7 +620,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
             None if !on_ring(socket) => {
                 // The kernel sends the rest.
                 let (mut at, left) = (at, count - total);
-                let at = at.as_mut().map_or(null_mut(), |at| at as *mut off64_t);
+                let at = at.as_mut().map_or(null_mut(), |at| at as *mut i64);
                 // SAFETY: a place of our own, or none.
                 let mut rest = || unsafe { real::sendfile64(out, input, at, left) };
                 let errno = shunt_os::errno();
@@ -611,7 +652,7 @@ pub unsafe fn send_file(out: c_int, input: c_int, offset: *mut off64_t, count: u
     }
     if let Some(start) = start {
         // SAFETY: the program's own pointer.
-        unsafe { offset.write_unaligned(start + total as i64) };
+        unsafe { offset.write_unaligned(O::of(start + total as i64)) };
     }
     Outcome::Handled(total as isize)
 }

@@ -142,6 +142,10 @@ pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
 pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: u32) {
     let Entry::Socket(index) = table::get(fd) else { return };
     const SO_ZEROCOPY: c_int = 60;
+    // With times of 64 bits, whatever the program's are.
+    const SO_TIMESTAMP_NEW: c_int = 63;
+    const SO_TIMESTAMPNS_NEW: c_int = 64;
+    const SO_TIMESTAMPING_NEW: c_int = 65;
     const SO_ATTACH: [c_int; 4] = [26, 50, 51, 52];
     const TCP_ULP: c_int = 31;
     const TCP_INQ: c_int = 36;
@@ -156,11 +160,15 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     }
     let reason = match (level, name) {
         (libc::SOL_SOCKET, SO_ZEROCOPY) if on => Reason::ZeroCopy,
-        (libc::SOL_SOCKET, libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | libc::SO_TIMESTAMPING)
-            if on =>
-        {
-            Reason::UnsupportedOption
-        }
+        (
+            libc::SOL_SOCKET,
+            libc::SO_TIMESTAMP
+            | libc::SO_TIMESTAMPNS
+            | libc::SO_TIMESTAMPING
+            | SO_TIMESTAMP_NEW
+            | SO_TIMESTAMPNS_NEW
+            | SO_TIMESTAMPING_NEW,
+        ) if on => Reason::UnsupportedOption,
         (libc::SOL_SOCKET, libc::SO_OOBINLINE) if on => Reason::UrgentData,
         (libc::SOL_SOCKET, name) if SO_ATTACH.contains(&name) => Reason::UnsupportedOption,
         (libc::SOL_SOCKET, libc::SO_PEEK_OFF | libc::SO_RCVLOWAT) => Reason::UnsupportedOption,

@@ -1,6 +1,6 @@
 //! poll, select and epoll, in the units of the data path.
 
-use libc::{timespec, timeval};
+use shunt_os::clock::Span;
 
 pub use crate::wait::epoll::{control, opened, wait, Limits};
 pub use crate::wait::poll::{poll, select};
@@ -18,32 +18,32 @@ pub fn of_milliseconds(ms: i32) -> Option<u64> {
 ///
 /// # Safety
 /// Null or readable.
-pub unsafe fn of_timespec(span: *const timespec) -> Result<Option<u64>, Invalid> {
+pub unsafe fn of_timespec(span: *const impl Span) -> Result<Option<u64>, Invalid> {
     if span.is_null() {
         return Ok(None);
     }
     // SAFETY: the caller vouches for it.
-    let span = unsafe { *span };
-    if span.tv_sec < 0 || !(0..1_000_000_000).contains(&span.tv_nsec) {
+    let (seconds, nanoseconds) = unsafe { *span }.parts();
+    if seconds < 0 || !(0..1_000_000_000).contains(&nanoseconds) {
         return Err(Invalid);
     }
-    let seconds = (span.tv_sec as u64).saturating_mul(1_000_000_000);
-    Ok(Some(seconds.saturating_add(span.tv_nsec as u64)))
+    let seconds = (seconds as u64).saturating_mul(1_000_000_000);
+    Ok(Some(seconds.saturating_add(nanoseconds as u64)))
 }
 
 /// A timeval, as [`of_timespec`]; microseconds beyond a second are carried as select does.
 ///
 /// # Safety
 /// Null or readable.
-pub unsafe fn of_timeval(span: *const timeval) -> Result<Option<u64>, Invalid> {
+pub unsafe fn of_timeval(span: *const impl Span) -> Result<Option<u64>, Invalid> {
     if span.is_null() {
         return Ok(None);
     }
     // SAFETY: the caller vouches for it.
-    let span = unsafe { *span };
-    if span.tv_sec < 0 || span.tv_usec < 0 {
+    let (seconds, microseconds) = unsafe { *span }.parts();
+    if seconds < 0 || microseconds < 0 {
         return Err(Invalid);
     }
-    let ns = (span.tv_sec as u64).saturating_mul(1_000_000_000);
-    Ok(Some(ns.saturating_add(span.tv_usec as u64 * 1000)))
+    let ns = (seconds as u64).saturating_mul(1_000_000_000);
+    Ok(Some(ns.saturating_add((microseconds as u64).saturating_mul(1000))))
 }

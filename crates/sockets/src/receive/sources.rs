@@ -48,10 +48,15 @@ pub(super) fn from_ring(
     Ok(total)
 }
 
+/// No program's memory lies here or above: the kernel's own half. A program of 32 bits on a kernel of 64
+/// has all but the last two pages.
+const ADDRESSES_END: usize =
+    if cfg!(target_pointer_width = "64") { usize::MAX / 256 + 1 } else { usize::MAX - 8191 };
+
 /// Whether a pointer is surely no program's memory. What is merely unmapped faults in our copy
 /// where the kernel would answer EFAULT (docs/compatibility.md).
 pub fn is_no_address(pointer: *mut libc::c_void) -> bool {
-    (pointer as usize) < 4096 || (pointer as usize) >= 1 << 56
+    !(4096..ADDRESSES_END).contains(&(pointer as usize))
 }
 
 /// The parts of `vector` behind its first `skip` bytes, empty ones left out.

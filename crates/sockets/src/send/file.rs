@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_os::sys;
+use shunt_os::{raw, sys};
 use shunt_stream::WriterOn;
 
 use super::{count_sent, wait, Request};
@@ -44,14 +44,15 @@ pub fn send_from(
         if length == 0 {
             break;
         }
-        let at = offset.map_or(-1, |offset| offset + total as i64);
+        let at = offset.map(|offset| raw::in_registers(offset as u64 + total as u64));
         // SAFETY: `length` bytes of the ring are free and this thread holds the send lock. The
         // kernel writes them; what the peer scribbles meanwhile only hurts what it reads.
         let result = unsafe {
-            if at >= 0 {
-                sys!(libc::SYS_pread64, input, base.as_ptr(), length, at)
-            } else {
-                sys!(libc::SYS_read, input, base.as_ptr(), length)
+            match at {
+                Some([low, high]) => {
+                    sys!(libc::SYS_pread64, input, base.as_ptr(), length, low, high)
+                }
+                None => sys!(libc::SYS_read, input, base.as_ptr(), length),
             }
         };
         match result {

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
+use shunt_link::memory::has_room;
 use shunt_link::{Link, Memory, Side};
 use shunt_os::handles::{self, Received};
 use shunt_os::peer::{Diagnosis, Endpoint, Owner, Tuple};
@@ -179,6 +180,9 @@ impl Work {
         if let Some(reason) = quiet::look_for_io_uring() {
             return Err(reason);
         }
+        if !has_room() {
+            return Err(Reason::NoMemory);
+        }
         let control = handshake.control;
         let state = self.hello(socket, handshake.generation, &handshake.tuple, control)?;
         let data = tag::HANDSHAKE | control as u64;
@@ -202,6 +206,9 @@ impl Work {
         }
         if let Some(reason) = quiet::look_for_io_uring() {
             return Err(reason);
+        }
+        if !has_room() {
+            return Err(Reason::NoMemory);
         }
         let owner = self.owner(&handshake.tuple, handshake.control)?;
         trust::is_other_end(received.passed[0], &owner).map_err(|_| Reason::NotTheOwner)?;

@@ -5,7 +5,7 @@
 //! in for the rings while the thread sleeps. Streams that may yet be attached count a sleep of either
 //! kind, so that nobody goes up to a sleeper whom no bell reaches.
 
-use core::ffi::c_void;
+use core::ffi::{c_ulong, c_void};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use libc::{nfds_t, pollfd, sigset_t};
@@ -503,6 +503,18 @@ impl BellBox {
     }
 }
 
+/// Bits of a word of a descriptor set: the kernel reads and writes whole ones.
+const WORD_BITS: usize = c_ulong::BITS as usize;
+
+/// The word of `set` that has the bit of `fd`.
+fn word_of(set: *mut libc::fd_set, fd: i32) -> *mut c_ulong {
+    set.cast::<c_ulong>().wrapping_add(fd as usize / WORD_BITS)
+}
+
+fn bit_of(fd: i32) -> c_ulong {
+    1 << (fd as usize % WORD_BITS)
+}
+
 /// `select` and `pselect`, by way of poll. `None`: nothing of ours is in the sets.
 ///
 /// # Safety
@@ -516,14 +528,15 @@ pub unsafe fn select(
     if !(1..=1 << 20).contains(&count) {
         return None;
     }
-    let words = (count as usize).div_ceil(64);
-    // The kernel reads whole words of 64 bits.
-    if sets.iter().any(|set| !set.is_null() && !memory::is_readable(*set, words * 8)) {
+    let words = (count as usize).div_ceil(WORD_BITS);
+    // The kernel reads whole words.
+    let bytes = words * WORD_BITS / 8;
+    if sets.iter().any(|set| !set.is_null() && !memory::is_readable(*set, bytes)) {
         return None;
     }
     let bit = |set: *mut libc::fd_set, fd: i32| -> bool {
         // SAFETY: the program's sets hold at least `count` bits.
-        !set.is_null() && unsafe { *set.cast::<u64>().add(fd as usize / 64) } >> (fd % 64) & 1 != 0
+        !set.is_null() && unsafe { *word_of(set, fd) } & bit_of(fd) != 0
     };
     let mut ours = false;
     let mut list = Vec::new();
@@ -574,12 +587,12 @@ pub unsafe fn select(
         let before: Vec<bool> = list.iter().map(|entry| bit(*set, entry.fd)).collect();
         for word in 0..words {
             // SAFETY: within the program's set.
-            unsafe { *set.cast::<u64>().add(word) = 0 };
+            unsafe { *set.cast::<c_ulong>().add(word) = 0 };
         }
         for (entry, wanted) in list.iter().zip(before) {
             if wanted && entry.revents & meaning[which] != 0 {
                 // SAFETY: within the program's set.
-                unsafe { *set.cast::<u64>().add(entry.fd as usize / 64) |= 1 << (entry.fd % 64) };
+                unsafe { *word_of(*set, entry.fd) |= bit_of(entry.fd) };
                 total += 1;
             }
         }

@@ -182,16 +182,16 @@ pub fn recvmmsg(fd: Fd, sizes: &[usize], flags: i32) -> (Got, Vec<u32>, Vec<Vec<
 
 /// The count, and the offset that the call left behind.
 pub fn sendfile(to: Fd, from: Fd, offset: i64, len: usize) -> (Got, i64) {
-    let mut offset = offset;
+    let mut offset = offset as libc::off_t;
     let got = call!(libc::sendfile(to, from, &raw mut offset, len));
-    (got, offset)
+    (got, offset as _)
 }
 
 pub fn splice(from: Fd, to: Fd, len: usize, flags: u32) -> Got {
     call!(libc::splice(from, null_mut(), to, null_mut(), len, flags))
 }
 
-pub fn pread(fd: Fd, buffer: &mut [u8], offset: i64) -> Got {
+pub fn pread(fd: Fd, buffer: &mut [u8], offset: libc::off_t) -> Got {
     call!(libc::pread(fd, buffer.as_mut_ptr().cast(), buffer.len(), offset))
 }
 
@@ -227,7 +227,8 @@ pub fn pass_descriptor(unix: Fd, fd: Fd) -> Got {
     let mut vector = gather(&[b"d"]);
     let mut header = header(&mut vector);
     header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<OneDescriptor>() as _;
+    // SAFETY: only computes. Behind the message nothing may stand that could be another.
+    header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<Fd>() as u32) } as _;
     let start = control.as_mut_ptr().cast::<libc::cmsghdr>();
     // SAFETY: CMSG_LEN only computes.
     let len = unsafe { libc::CMSG_LEN(size_of::<Fd>() as u32) };

@@ -13,8 +13,20 @@ extern "C" {
         mode: *const libc::c_char,
         file: *mut libc::FILE,
     ) -> *mut libc::FILE;
-    fn preadv2(fd: Fd, parts: *const libc::iovec, count: i32, offset: i64, flags: i32) -> isize;
-    fn pwritev2(fd: Fd, parts: *const libc::iovec, count: i32, offset: i64, flags: i32) -> isize;
+    fn preadv2(
+        fd: Fd,
+        parts: *const libc::iovec,
+        count: i32,
+        offset: libc::off_t,
+        flags: i32,
+    ) -> isize;
+    fn pwritev2(
+        fd: Fd,
+        parts: *const libc::iovec,
+        count: i32,
+        offset: libc::off_t,
+        flags: i32,
+    ) -> isize;
     static mut stdin: *mut libc::FILE;
     static mut stdout: *mut libc::FILE;
 }

@@ -83,7 +83,7 @@ pub fn no_timer() {
 }
 
 fn set_timer(every_us: i64) {
-    let span = libc::timeval { tv_sec: 0, tv_usec: every_us };
+    let span = libc::timeval { tv_sec: 0, tv_usec: every_us as _ };
     let timer = libc::itimerval { it_interval: span, it_value: span };
     call!(setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut())).value("setitimer");
 }

@@ -5,20 +5,26 @@ use super::Got;
 const ALLOW: u32 = 0x7fff_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 
+/// accept(2) and mmap(2), as libc makes them: a 32-bit program by other numbers.
+#[cfg(target_pointer_width = "64")]
+use libc::{SYS_accept as ACCEPT, SYS_mmap as MMAP};
+#[cfg(target_arch = "x86")]
+use libc::{SYS_mmap2 as MMAP, SYS_socketcall as ACCEPT};
+
 /// What a process needs that does nothing but plain reading and writing.
-const LEAST: [i64; 20] = [
+const LEAST: [libc::c_long; 20] = [
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_recvfrom,
     libc::SYS_sendto,
-    libc::SYS_accept,
+    ACCEPT,
     libc::SYS_accept4,
     libc::SYS_shutdown,
     libc::SYS_close,
     libc::SYS_poll,
     libc::SYS_ppoll,
     libc::SYS_brk,
-    libc::SYS_mmap,
+    MMAP,
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,

@@ -227,8 +227,9 @@ pub fn set_linger(fd: Fd, on: bool, seconds: i32) -> Got {
 }
 
 pub fn set_timeout(fd: Fd, name: i32, milliseconds: i64) -> Got {
-    let bytes =
-        [(milliseconds / 1000).to_ne_bytes(), (milliseconds % 1000 * 1000).to_ne_bytes()].concat();
+    let seconds = (milliseconds / 1000) as libc::time_t;
+    let microseconds = (milliseconds % 1000 * 1000) as libc::suseconds_t;
+    let bytes = [seconds.to_ne_bytes(), microseconds.to_ne_bytes()].concat();
     setsockopt(fd, libc::SOL_SOCKET, name, &bytes)
 }
 

@@ -71,7 +71,10 @@ pub fn ppoll(set: &[(Fd, i16)], timeout_ms: i64, blocked: &[i32]) -> (Got, Vec<u
 }
 
 fn timespec(milliseconds: i64) -> libc::timespec {
-    libc::timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 }
+    libc::timespec {
+        tv_sec: (milliseconds / 1000) as _,
+        tv_nsec: (milliseconds % 1000 * 1_000_000) as _,
+    }
 }
 
 fn descriptor_set(members: &[Fd]) -> libc::fd_set {
@@ -117,7 +120,10 @@ fn sets_of(asked: &Selection) -> ([libc::fd_set; 3], i32) {
 
 pub fn select(asked: &Selection, timeout_ms: i64) -> String {
     let (mut sets, count) = sets_of(asked);
-    let mut time = libc::timeval { tv_sec: timeout_ms / 1000, tv_usec: timeout_ms % 1000 * 1000 };
+    let mut time = libc::timeval {
+        tv_sec: (timeout_ms / 1000) as _,
+        tv_usec: (timeout_ms % 1000 * 1000) as _,
+    };
     let [read, write, except] = &mut sets;
     let got = call!(libc::select(
         count,

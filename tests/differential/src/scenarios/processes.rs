@@ -583,18 +583,13 @@ fn a_shell_reads_lines_from_the_stream(a: &Actor) {
     );
 }
 
-fn own_binary() -> String {
-    let path = std::fs::read_link("/proc/self/exe").expect("this program has a path");
-    path.to_string_lossy().into_owned()
-}
-
 fn exec_of_an_accelerated_program_goes_on(a: &Actor) {
     let s = a.stream();
     a.at_once(
         || talk_to_an_echo(a, s),
         || {
             let child = a.child("echo", || {
-                let (program, fd) = (own_binary(), s.to_string());
+                let (program, fd) = (crate::helpers::program(), s.to_string());
                 process::exec(&[&program, "--helper", "echo", &fd]).value("exec");
             });
             socket::close(s);
@@ -609,7 +604,7 @@ fn exec_of_a_program_without_the_library_goes_on(a: &Actor) {
         || talk_to_an_echo(a, s),
         || {
             let child = a.child("echo", || {
-                let (program, fd) = (own_binary(), s.to_string());
+                let (program, fd) = (crate::helpers::program(), s.to_string());
                 let arguments = [program.as_str(), "--helper", "echo", &fd];
                 process::exec_with_environment(&program, &arguments, &["PATH=/bin"]).value("exec");
             });
@@ -689,7 +684,7 @@ fn unread_bytes_survive_exec(a: &Actor) {
                 let mut room = vec![0; 30_000];
                 io::recv(s, &mut room, libc::MSG_WAITALL).value("recv");
                 crate::pattern::write_all(s, &room).expect("the stream takes them");
-                let (program, fd) = (own_binary(), s.to_string());
+                let (program, fd) = (crate::helpers::program(), s.to_string());
                 process::exec(&[&program, "--helper", "echo", &fd]).value("exec");
             });
             socket::close(s);
@@ -745,7 +740,7 @@ fn pass_to_program(a: &Actor, s: Fd, environment: Option<&[&str]>) {
     }
     let child = a.child("taker", || {
         socket::dup2(other, 0).value("dup2");
-        let program = own_binary();
+        let program = crate::helpers::program();
         let arguments = [program.as_str(), "--helper", "take"];
         match environment {
             None => process::exec(&arguments),

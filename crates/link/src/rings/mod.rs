@@ -1,0 +1,33 @@
+//! The rings of a link, mapped all at once or as they are needed.
+
+#[cfg_attr(target_pointer_width = "64", path = "whole.rs")]
+#[cfg_attr(not(target_pointer_width = "64"), path = "one_by_one.rs")]
+mod mapped;
+
+pub use mapped::{has_room, Rings};
+
+/// Where the rings lie in a link's memory.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// Whole pages.
+    pub start: u64,
+    pub slots: u32,
+    pub ring_bytes: u32,
+}
+
+impl Place {
+    /// The bytes of the two rings of a slot.
+    pub fn slot_bytes(&self) -> usize {
+        2 * self.ring_bytes as usize
+    }
+
+    /// Where those of `slot` begin.
+    pub fn of(&self, slot: u32) -> u64 {
+        self.start + u64::from(slot) * self.slot_bytes() as u64
+    }
+
+    /// Behind the last one.
+    pub fn end(&self) -> u64 {
+        self.of(self.slots)
+    }
+}

@@ -1,0 +1,34 @@
+//! Calls of 64-bit programs.
+
+use core::ffi::{c_int, c_long, c_uint};
+
+use super::mask_of_pselect6;
+use crate::exports::{io, readiness, socket};
+
+/// `None` for what is to go to the kernel as it is.
+pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    Some(unsafe {
+        match number {
+            libc::SYS_accept => socket::accept(fd, b as _, c as _).into(),
+            libc::SYS_recvmmsg => io::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _).into(),
+            libc::SYS_sendfile => io::sendfile64(fd, b as c_int, c as _, d) as c_long,
+            libc::SYS_preadv2 if d as i64 == -1 => {
+                io::preadv2(fd, b as _, c as c_int, -1, f as c_int) as c_long
+            }
+            libc::SYS_pwritev2 if d as i64 == -1 => {
+                io::pwritev2(fd, b as _, c as c_int, -1, f as c_int) as c_long
+            }
+            libc::SYS_ppoll => readiness::ppoll(a as _, b as _, c as _, d as _).into(),
+            libc::SYS_select => readiness::select(fd, b as _, c as _, d as _, e as _).into(),
+            libc::SYS_pselect6 => {
+                let mask = mask_of_pselect6(f)?;
+                readiness::pselect(fd, b as _, c as _, d as _, e as _, mask).into()
+            }
+            libc::SYS_epoll_pwait2 => {
+                readiness::epoll_pwait2(fd, b as _, c as c_int, d as _, e as _).into()
+            }
+            _ => return None,
+        }
+    })
+}

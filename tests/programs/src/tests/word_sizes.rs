@@ -1,0 +1,106 @@
+//! Programs of 32 bits and of 64 at the two ends. They are compiled here, from `programs/echo.c`.
+
+use crate::application::Running;
+use crate::peer::says;
+use crate::stage::Stage;
+use crate::{Failure, Outcome};
+use std::process::Command;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/echo.c");
+const WAYS: [&str; 6] = ["poll", "ppoll", "select", "pselect", "epoll", "recvmmsg"];
+
+/// How it is built, which is its name as well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Build {
+    Of64,
+    Of32,
+    /// For times after 2038: another name, and another form, of every call with a time.
+    Of32Time64,
+}
+use Build::{Of32, Of32Time64, Of64};
+
+/// Compiles it; the path of the program.
+fn program(stage: &Stage, build: Build) -> Result<String, Failure> {
+    let (name, flags): (_, &[&str]) = match build {
+        Of64 => ("echo-64", &["-m64"]),
+        Of32 => ("echo-32", &["-m32"]),
+        Of32Time64 => ("echo-32-time64", &["-m32", "-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64"]),
+    };
+    let path = stage.path(name);
+    if !path.exists() {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-o"]).arg(&path).arg(SOURCE).args(flags);
+        let built = compiler.output().map_err(|error| format!("cc: {error}"))?;
+        if !built.status.success() {
+            let said = String::from_utf8_lossy(&built.stderr);
+            return Err(format!("{name} is not built: apt-get install gcc-multilib\n{said}"));
+        }
+    }
+    Ok(path.display().to_string())
+}
+
+fn server(stage: &Stage, build: Build, way: &str) -> Result<(Running, u16), Failure> {
+    let port = stage.port();
+    let program = program(stage, build)?;
+    let words = ["server", &port.to_string(), way];
+    Ok((stage.application(&program).args(words).listening_on(port)?, port))
+}
+
+/// `streams` at once, each with so many messages, from one program to another.
+fn echo(stage: &Stage, ends: (Build, Build), way: &str, streams: u32, messages: u32) -> Outcome {
+    let (mut server, port) = server(stage, ends.0, way)?;
+    let words = [port.to_string(), streams.to_string(), messages.to_string()];
+    let client = program(stage, ends.1)?;
+    says(&stage.peer(&client).args(["client"]).args(words).text()?, "all right")?;
+    server.ends_well()
+}
+
+pub fn programs_of_32_and_64_bits_echo(stage: &Stage) -> Outcome {
+    for ends in [(Of32, Of64), (Of64, Of32), (Of32, Of32), (Of32Time64, Of64)] {
+        for way in WAYS {
+            echo(stage, ends, way, 3, 300)?;
+        }
+    }
+    Ok(())
+}
+
+pub fn programs_of_both_word_sizes_wait_in_time(stage: &Stage) -> Outcome {
+    for build in [Of64, Of32, Of32Time64] {
+        let (mut server, port) = server(stage, Of64, "epoll")?;
+        let client = program(stage, build)?;
+        let said = stage.peer(&client).args(["times", &port.to_string()]).text()?;
+        says(&said, "all in time")?;
+        server.ends_well()?;
+    }
+    Ok(())
+}
+
+/// Rings of 256 streams take what addresses a 32-bit program is to give for them; more are on TCP.
+pub fn a_32_bit_program_has_more_streams_than_rings(stage: &Stage) -> Outcome {
+    for ends in [(Of32, Of64), (Of64, Of32)] {
+        echo(stage, ends, "epoll", 264, 30)?;
+    }
+    Ok(())
+}
+
+/// A shell of 64 bits in front, and one that is started by a program of 32: each loads its own library,
+/// and no loader says a word.
+pub fn shells_start_programs_of_both_word_sizes(stage: &Stage) -> Outcome {
+    for build in [Of32, Of64] {
+        let port = stage.port();
+        let number = port.to_string();
+        let words = ["-c", r#"echo shell >&2; "$0" "$@""#, &program(stage, build)?];
+        let shell = stage.application("sh").args(words).args(["server", &number, "poll"]);
+        let mut server = shell.listening_on(port)?;
+        let client = program(stage, if build == Of32 { Of64 } else { Of32 })?;
+        let words = ["-c", r#"exec "$0" "$@" 2>&1"#, &client, "client", &number, "2", "300"];
+        let said = stage.peer("sh").args(words).text()?;
+        server.ends_well()?;
+        let log = std::fs::read_to_string(stage.path(&format!("sh-{port}.log")));
+        let log = log.map_err(|error| error.to_string())?;
+        if log.trim_end() != "shell" || said != "2 streams, 300 messages, all right\n" {
+            return Err(format!("the server said {log:?}, the client {said:?}"));
+        }
+    }
+    Ok(())
+}
