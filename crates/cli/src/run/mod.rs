@@ -49,6 +49,9 @@ fn start(args: &args::Run) -> Result<std::convert::Infallible, Refused> {
     }
 }
 
+/// Settings of AddressSanitizer's runtime.
+const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
+
 /// Makes the program load the library; or says on one line why it runs without.
 fn accelerate(command: &mut Command, treatment: Treatment) -> Result<Option<Reason>, Refused> {
     let shown = command.get_program().to_string_lossy().into_owned();
@@ -68,6 +71,13 @@ fn accelerate(command: &mut Command, treatment: Treatment) -> Result<Option<Reas
             return Ok(Some(Reason::BadSetting));
         }
     };
+    if program::has_address_sanitizer(std::path::Path::new(command.get_program())) {
+        // GCC's runtime is a library, which insists on being the first one otherwise.
+        let mut options = std::env::var_os(ASAN_OPTIONS).unwrap_or_default();
+        options.push(if options.is_empty() { "" } else { ":" });
+        options.push("verify_asan_link_order=0");
+        command.env(ASAN_OPTIONS, options);
+    }
     let before = std::env::var_os(PRELOAD_VARIABLE);
     match library::preload_value(&library, programs, before).map_err(own)? {
         Some(value) => command.env(PRELOAD_VARIABLE, value),

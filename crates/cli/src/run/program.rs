@@ -122,6 +122,17 @@ fn judge_at_depth(path: &Path, depth: u32) -> Result<Treatment, Refused> {
     judge_elf(path, &file, &start)
 }
 
+/// Whether the program names AddressSanitizer's runtime as a library that it needs. The names of those
+/// stand before a program's code.
+pub fn has_address_sanitizer(path: &Path) -> bool {
+    const NAME: &[u8] = b"libasan.so.";
+    const NAMES_BYTES_MAX: u64 = 1 << 20;
+    let Ok(file) = File::open(path) else { return false };
+    let mut start = Vec::new();
+    let _ = file.take(NAMES_BYTES_MAX).read_to_end(&mut start);
+    start.starts_with(b"\x7fELF") && start.windows(NAME.len()).any(|window| window == NAME)
+}
+
 fn interpreter_of_script(start: &[u8]) -> Option<PathBuf> {
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let name = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;

@@ -1,10 +1,10 @@
 //! The tests by kind of program.
 
+mod builds;
 mod databases;
 mod languages;
 mod measuring;
 mod web;
-mod word_sizes;
 
 use crate::stage::Stage;
 use crate::Outcome;
@@ -39,8 +39,9 @@ pub const ALL: &[Test] = tests![
     languages::python_serves_files_to_curl,
     languages::node_serves_http,
     languages::java_selects_over_many_channels,
-    word_sizes::programs_of_32_and_64_bits_echo,
-    word_sizes::programs_of_both_word_sizes_wait_in_time,
-    word_sizes::a_32_bit_program_has_more_streams_than_rings,
-    word_sizes::shells_start_programs_of_both_word_sizes,
+    builds::programs_with_address_sanitizer_echo,
+    builds::programs_of_32_and_64_bits_echo,
+    builds::programs_of_both_word_sizes_wait_in_time,
+    builds::a_32_bit_program_has_more_streams_than_rings,
+    builds::shells_start_programs_of_both_word_sizes,
 ];

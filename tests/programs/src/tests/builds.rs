@@ -1,4 +1,5 @@
-//! Programs of 32 bits and of 64 at the two ends. They are compiled here, from `programs/echo.c`.
+//! Programs of 32 bits and of 64 at the two ends, and with a sanitizer. They are compiled here, from
+//! `programs/echo.c`.
 
 use crate::application::Running;
 use crate::peer::says;
@@ -16,14 +17,17 @@ enum Build {
     Of32,
     /// For times after 2038: another name, and another form, of every call with a time.
     Of32Time64,
+    /// With GCC's AddressSanitizer, whose runtime would be the first library.
+    Sanitized,
 }
-use Build::{Of32, Of32Time64, Of64};
+use Build::{Of32, Of32Time64, Of64, Sanitized};
 
 /// Compiles it; the path of the program.
 fn program(stage: &Stage, build: Build) -> Result<String, Failure> {
     let (name, flags): (_, &[&str]) = match build {
         Of64 => ("echo-64", &["-m64"]),
         Of32 => ("echo-32", &["-m32"]),
+        Sanitized => ("echo-sanitized", &["-m64", "-fsanitize=address"]),
         Of32Time64 => ("echo-32-time64", &["-m32", "-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64"]),
     };
     let path = stage.path(name);
@@ -53,6 +57,10 @@ fn echo(stage: &Stage, ends: (Build, Build), way: &str, streams: u32, messages: 
     let client = program(stage, ends.1)?;
     says(&stage.peer(&client).args(["client"]).args(words).text()?, "all right")?;
     server.ends_well()
+}
+
+pub fn programs_with_address_sanitizer_echo(stage: &Stage) -> Outcome {
+    WAYS.into_iter().try_for_each(|way| echo(stage, (Sanitized, Sanitized), way, 3, 300))
 }
 
 pub fn programs_of_32_and_64_bits_echo(stage: &Stage) -> Outcome {
