@@ -147,6 +147,19 @@ fn the_program_loads_the_library_and_keeps_its_name() {
 }
 
 #[test]
+fn a_program_with_address_sanitizer_starts() {
+    let folder = Folder::new();
+    let program = folder.path("program");
+    let text = b"#include <stdio.h>\nint main(void) { return puts(\"here\") < 0; }\n";
+    let source = folder.file("main.c", text, 0o644);
+    let mut compiler = Command::new("cc");
+    compiler.arg("-fsanitize=address").arg("-o").arg(&program).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let output = shunt().arg("run").arg(&program).output().unwrap();
+    assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("here\n", ""));
+}
+
+#[test]
 fn with_a_report_the_exit_status_is_the_programs() {
     let folder = Folder::new();
     let report = folder.path("report");

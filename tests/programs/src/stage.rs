@@ -107,6 +107,8 @@ impl Stage {
         if accelerated {
             command.env("LD_PRELOAD", self.directory.join(library_file("$PLATFORM")));
             command.env("SHUNT_REPORT_DIR", self.directory.join("report"));
+            // As `shunt run` does for who needs it.
+            command.env("ASAN_OPTIONS", "verify_asan_link_order=0");
         }
     }
 
