@@ -97,6 +97,14 @@ pub fn alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
+/// New descriptors are to have numbers below this.
+pub fn limit_descriptors(number: u64) -> Got {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    call!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit)).value("getrlimit");
+    limit.rlim_cur = number;
+    call!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit))
+}
+
 pub fn setsid() -> Got {
     call!(libc::setsid())
 }
@@ -229,6 +237,7 @@ extern "C" {
     ) -> i32;
     fn pthread_cancel(thread: libc::pthread_t) -> i32;
 }
+
 
 static THREAD_ID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 

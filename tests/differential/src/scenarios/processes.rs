@@ -46,6 +46,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_stopped_peer_fills_up_and_goes_on,
     a_stopped_reader_gets_everything_after,
     both_sides_fork_at_once,
+    a_child_of_a_process_without_a_free_descriptor_uses_the_stream,
 ];
 
 fn question_and_answer(a: &Actor, s: Fd, what: &str) {
@@ -859,5 +860,24 @@ fn both_sides_fork_at_once(a: &Actor) {
     });
     a.note("child", wait_for(child));
     a.meet();
+    question_and_answer(a, s, "afterwards");
+}
+
+fn a_child_of_a_process_without_a_free_descriptor_uses_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.note("limit", process::limit_descriptors(3));
+    a.at_once(
+        || {
+            let child = a.child("child", || {
+                a.note("sent", send_all(s, 1, 50_000, 5000));
+                a.note("received", receive(s, 2, 50_000, 5000));
+            });
+            a.note("child", wait_for(child));
+        },
+        || {
+            a.note("received", receive(s, 1, 50_000, 5000));
+            a.note("sent", send_all(s, 2, 50_000, 5000));
+        },
+    );
     question_and_answer(a, s, "afterwards");
 }
