@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_link::Link;
 use shunt_os::peer::Diagnosis;
-use shunt_os::{clock, handles, park};
+use shunt_os::{clock, handles, park, threads};
 use shunt_pairing::message::Message;
 use shunt_stats::Reason;
 
@@ -123,8 +123,12 @@ pub fn stop() {
     let Some(service) = running() else { return };
     SERVICE.store(null_mut(), SeqCst);
     service.stopping.store(true, SeqCst);
+    let thread = service.thread.lock().take();
+    if thread.is_some() {
+        threads::count_again();
+    }
     handles::ring(service.bell);
-    if let Some(thread) = service.thread.lock().take() {
+    if let Some(thread) = thread {
         // SAFETY: a joinable thread of ours that nobody else joins.
         unsafe { libc::pthread_join(thread, null_mut()) };
     }
@@ -208,6 +212,7 @@ fn spawn(service: &'static Service) -> bool {
         libc::pthread_attr_destroy(&mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
         if made == 0 {
+            threads::leave_uncounted();
             *service.thread.lock() = Some(thread);
             // A child made by a bare clone(2) has glibc's list with a thread that does not run there:
             // its setuid would wait for one that has not begun (nptl(7)).

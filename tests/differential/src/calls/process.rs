@@ -105,6 +105,38 @@ pub fn limit_descriptors(number: u64) -> Got {
     call!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit))
 }
 
+/// Has `last` called by exit(3).
+pub fn at_exit(last: extern "C" fn()) -> Got {
+    call!(libc::atexit(last))
+}
+
+/// Ends the main thread by pthread_exit(3), which unwinds no frame of ours: it is called on a stack of
+/// its own, at whose end glibc stops.
+pub fn end_main_thread() -> ! {
+    extern "C-unwind" fn end() {
+        // SAFETY: nothing on this stack is left undone.
+        unsafe { pthread_exit(std::ptr::null_mut()) }
+    }
+    let stack = vec![0u8; 256 * 1024].leak();
+    // SAFETY: zero is a valid start for getcontext, which fills it in; the stack is leaked.
+    unsafe {
+        let mut context: libc::ucontext_t = std::mem::zeroed();
+        libc::getcontext(&raw mut context);
+        context.uc_stack.ss_sp = stack.as_mut_ptr().cast();
+        context.uc_stack.ss_size = stack.len();
+        let end = std::mem::transmute::<extern "C-unwind" fn(), extern "C" fn()>(end);
+        libc::makecontext(&raw mut context, end, 0);
+        libc::setcontext(&raw const context);
+    }
+    unreachable!("setcontext does not return");
+}
+
+/// Whether the main thread of this process has ended.
+pub fn main_thread_has_ended() -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid())).unwrap_or_default();
+    stat.contains(") Z ")
+}
+
 pub fn setsid() -> Got {
     call!(libc::setsid())
 }
@@ -238,6 +270,9 @@ extern "C" {
     fn pthread_cancel(thread: libc::pthread_t) -> i32;
 }
 
+extern "C-unwind" {
+    fn pthread_exit(result: *mut libc::c_void) -> !;
+}
 
 static THREAD_ID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
