@@ -11,10 +11,10 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
-use shunt_os::{clock, handles, mapping, raw};
+use shunt_os::lock::Lock;
+use shunt_os::{allocator, clock, handles, mapping, raw};
 use shunt_stats::Reason;
 
-use crate::lock::Lock;
 use crate::pool::{self, stage, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::{attach, process, search, service, wait};
@@ -138,6 +138,7 @@ pub fn no_fork() -> impl Drop {
 /// Around a fork: every open stream gets one more holder, which is the child.
 pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
     if process::in_vfork_child() {
+        let _heap = allocator::hold();
         return genuine();
     }
     wait::epoll::settle_for_good();
@@ -160,7 +161,9 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
             socket.counted_for_child.store(true, Relaxed);
         }
     });
+    let heap = allocator::hold();
     let child = genuine();
+    drop(heap);
     if child == 0 {
         after_fork();
         held.end_in_child();

@@ -9,6 +9,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_link::Link;
+use shunt_os::lock::Lock;
 use shunt_os::peer::Diagnosis;
 use shunt_os::{clock, handles, park, threads};
 use shunt_pairing::message::Message;
@@ -18,7 +19,6 @@ use self::handshake::Handshake;
 use self::links::Known;
 use self::offers::{ByPorts, Offered};
 use self::orphans::Orphan;
-use crate::lock::Lock;
 use crate::pool::{self, stage, Mode, Socket};
 use crate::send::{still_full, FULL_NS_MAX};
 use crate::{attach, inherit, search};

@@ -34,6 +34,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_peer_that_answers_late_wakes_the_right_thread,
     writers_blocked_on_several_streams_all_go_on,
     a_handler_may_send_on_the_stream_that_it_interrupts,
+    a_handler_may_copy_close_and_poll_in_the_middle_of_malloc,
 ];
 
 fn one_thread_reads_while_another_writes(a: &Actor) {
@@ -702,5 +703,40 @@ fn a_handler_may_send_on_the_stream_that_it_interrupts(a: &Actor) {
             }
             a.note("as many as were sent", a.hear() == format!("{by_main} {by_handler}"));
         },
+    );
+}
+
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn copy_close_and_poll(_signal: i32) {
+    let s = HANDLERS_STREAM.load(Relaxed);
+    let copies = [(); 3].map(|()| socket::dup(s));
+    let others = [(); 3].map(|()| socket::socket(libc::AF_INET, libc::SOCK_STREAM));
+    let polled = wait::poll_a_hundred_times_in_one(s, libc::POLLOUT);
+    let closed = copies.into_iter().chain(others).filter_map(Got::count);
+    if closed.filter(|fd| socket::close(*fd as Fd) == Got::Value(0)).count() == 6
+        && polled == Got::Value(100)
+    {
+        HANDLED.fetch_add(1, Relaxed);
+    }
+}
+
+/// A timer's handler calls what handlers may, wherever malloc(3) happens to be.
+fn a_handler_may_copy_close_and_poll_in_the_middle_of_malloc(a: &Actor) {
+    let s = a.stream();
+    HANDLERS_STREAM.store(s, Relaxed);
+    process::on_timer(copy_close_and_poll, 300);
+    let mut blocks = vec![Vec::new(); 32];
+    for turn in 0.. {
+        blocks[turn * 7 % 32] = vec![0u8; 2000 + turn * 37 % 60_000];
+        if HANDLED.load(Relaxed) >= 200 {
+            break;
+        }
+    }
+    process::no_timer();
+    a.meet();
+    a.at_once(
+        || a.note("sent", send_all(s, 1, 10_000, 1000)),
+        || a.note("received", receive(s, 1, 10_000, 1000)),
     );
 }
