@@ -324,6 +324,33 @@ pub extern "C-unwind" fn echo(fd: *mut libc::c_void) -> *mut libc::c_void {
     }
 }
 
+/// Does the work on a thread with as little stack as there may be (PTHREAD_STACK_MIN).
+pub fn on_smallest_stack<T, W: FnOnce() -> T>(work: W) -> T {
+    struct Job<T, W> {
+        work: Option<W>,
+        result: Option<T>,
+    }
+    extern "C-unwind" fn body<T, W: FnOnce() -> T>(job: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the job below, whose thread is waited for.
+        let job = unsafe { &mut *job.cast::<Job<T, W>>() };
+        job.result = job.work.take().map(|work| work());
+        std::ptr::null_mut()
+    }
+    let mut job = Job { work: Some(work), result: None };
+    let mut thread = 0;
+    // SAFETY: the attributes are initialised before their use; nobody else has the job meanwhile.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstacksize(&raw mut attributes, libc::PTHREAD_STACK_MIN);
+        let job = (&raw mut job).cast();
+        let made = pthread_create(&raw mut thread, &raw const attributes, body::<T, W>, job);
+        assert_eq!(made, 0, "pthread_create");
+        libc::pthread_join(thread, std::ptr::null_mut());
+    }
+    job.result.expect("the thread has come to its end")
+}
+
 /// A thread that pthread_cancel(3) may end at any call; one at a time.
 pub struct Cancellable(libc::pthread_t);
 
