@@ -27,7 +27,10 @@ impl Block {
     fn new(layout: Layout, byte: u8) -> Block {
         // SAFETY: no layout is of no bytes.
         let base = unsafe { Allocator.alloc(layout) };
-        assert!(!base.is_null() && base as usize % layout.align() == 0, "{base:?} {layout:?}");
+        assert!(
+            !base.is_null() && (base as usize).is_multiple_of(layout.align()),
+            "{base:?} {layout:?}"
+        );
         // SAFETY: the block is as large.
         unsafe { base.write_bytes(byte, layout.size()) };
         Block(base, layout, byte)
@@ -42,7 +45,10 @@ impl Block {
         // SAFETY: a block of this layout.
         let base = unsafe { Allocator.realloc(self.0, self.1, bytes) };
         let layout = Layout::from_size_align(bytes, self.1.align()).unwrap();
-        assert!(!base.is_null() && base as usize % layout.align() == 0, "{base:?} {layout:?}");
+        assert!(
+            !base.is_null() && (base as usize).is_multiple_of(layout.align()),
+            "{base:?} {layout:?}"
+        );
         let moved = Block(base, layout, self.2);
         assert!(moved.holds(bytes.min(self.1.size())), "bytes lost in a realloc");
         // SAFETY: the block is as large.
