@@ -90,7 +90,12 @@ impl Deferred {
             queue(self.signal, self.has_info.then_some(&self.info));
             return self.unblock();
         }
-        // Those of one number are told in the order in which they came.
+        self.send_in_order();
+    }
+
+    /// Those of one number are told in the order in which they came.
+    #[inline(never)]
+    fn send_in_order(&mut self) {
         let mut later = [[0; 16]; QUEUE_MAX];
         let mut count = 0;
         while count < QUEUE_MAX && dequeue(self.signal, &mut later[count]) {

@@ -10,10 +10,12 @@
 // UNSAFETY: this crate is the boundary to the operating system.
 #![allow(unsafe_code)]
 
+pub mod allocator;
 pub mod clock;
 pub mod critical;
 pub mod handlers;
 pub mod handles;
+pub mod lock;
 pub mod mapping;
 pub mod memory;
 pub mod park;

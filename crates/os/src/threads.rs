@@ -9,11 +9,19 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 /// away for good.
 static MARK: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
-/// Finds the mark; without one, or before this, every process counts as threaded.
+/// How many threads glibc counts (`__nptl_nthreads`): one that ends and finds itself the last ends the
+/// process.
+static COUNT: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+
+/// Finds the mark and the count. Without the mark, or before this, every process counts as threaded.
 pub fn start() {
     // SAFETY: a NUL-terminated name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     MARK.store(found.cast(), Relaxed);
+    let name = c"__nptl_nthreads".as_ptr();
+    // SAFETY: two NUL-terminated names.
+    let found = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name, c"GLIBC_PRIVATE".as_ptr()) };
+    COUNT.store(found.cast(), Relaxed);
 }
 
 /// Whether no other thread of this process runs, nor will before the caller makes one.
@@ -44,6 +52,23 @@ pub fn take(counter: &AtomicU32) -> u32 {
         before
     } else {
         counter.fetch_sub(1, SeqCst)
+    }
+}
+
+/// A thread of ours was made: the program's last to end is to end the process nonetheless. By a thread
+/// of the program's, so that the count does not come to nothing meanwhile.
+pub fn leave_uncounted() {
+    // SAFETY: glibc's variable, of this type, which it changes atomically.
+    if let Some(count) = unsafe { COUNT.load(Relaxed).as_ref() } {
+        count.fetch_sub(1, Relaxed);
+    }
+}
+
+/// That thread is about to end, and glibc will take it off. By a thread of the program's, too.
+pub fn count_again() {
+    // SAFETY: as above.
+    if let Some(count) = unsafe { COUNT.load(Relaxed).as_ref() } {
+        count.fetch_add(1, Relaxed);
     }
 }
 

@@ -21,3 +21,6 @@
 mod boundary;
 mod exports;
 mod start;
+
+#[global_allocator]
+static ALLOCATOR: shunt_os::allocator::Allocator = shunt_os::allocator::Allocator;

@@ -9,12 +9,12 @@
 //! | exec, death | the link's control channel closes; the peer finishes both directions by itself |
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
-use shunt_os::{handles, mapping, raw};
+use shunt_os::lock::Lock;
+use shunt_os::{allocator, clock, handles, mapping, raw};
 use shunt_stats::Reason;
 
-use crate::lock::Lock;
 use crate::pool::{self, stage, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::{attach, process, search, service, wait};
@@ -38,12 +38,13 @@ struct Member {
     state: AtomicU32,
 }
 
+/// How long a child without a bell waits for its parent.
+const UNHEARD_NS_MAX: u64 = 200_000_000;
+
 const ASKED: u32 = 1;
 const ON_TCP: u32 = 2;
 
 static FAMILY: AtomicPtr<Family> = AtomicPtr::new(null_mut());
-/// Where a child rings for the parent's attention, and the parent's other end.
-static CALL_BELL: AtomicI32 = AtomicI32::new(-1);
 static FORKING: Lock<()> = Lock::new(());
 
 fn family() -> Option<&'static Family> {
@@ -139,13 +140,12 @@ pub fn no_fork() -> impl Drop {
 /// Around a fork: every open stream gets one more holder, which is the child.
 pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
     if process::in_vfork_child() {
+        let _heap = allocator::hold();
         return genuine();
     }
     wait::epoll::settle_for_good();
     wait::epoll::share_all();
     let held = FORKING.lock();
-    // Nothing is allocated here: `_Fork` may be called in a signal handler.
-    let mut some = false;
     pool::each(|_, socket| {
         if socket.mode() == Mode::Free {
             return;
@@ -161,16 +161,11 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
         if let Some(member) = member(socket) {
             member.holders.fetch_add(1, AcqRel);
             socket.counted_for_child.store(true, Relaxed);
-            some = true;
         }
     });
-    if some && CALL_BELL.load(Relaxed) < 0 {
-        if let (Some(service), Ok(bell)) = (service::running(), handles::eventfd()) {
-            CALL_BELL.store(bell, Relaxed);
-            service.watch_family(bell);
-        }
-    }
+    let heap = allocator::hold();
     let child = genuine();
+    drop(heap);
     if child == 0 {
         after_fork();
         held.end_in_child();
@@ -190,16 +185,15 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
 fn after_fork() {
     handles::forget_numbers();
     // SAFETY: a forked child has one thread.
-    unsafe {
+    let bell = unsafe {
         FORKING.force_open();
         pool::after_fork();
         search::after_fork();
         wait::epoll::after_fork();
         wait::poll::after_fork();
-        service::after_fork();
-    }
-    // The bell rings the parent; a child that has streams of its own makes another.
-    let bell = CALL_BELL.swap(-1, Relaxed);
+        service::after_fork()
+    };
+    let mut needed = false;
     pool::each(|_, socket| {
         // SAFETY: as above.
         unsafe {
@@ -222,13 +216,17 @@ fn after_fork() {
         }
         if socket.mode() == Mode::Attached {
             socket.owner.store(process::pid(), Relaxed);
-            socket.owner_bell.store(bell, Relaxed);
+            socket.owner_bell.store(bell.unwrap_or(-1), Relaxed);
             socket.set_mode(Mode::Inherited);
+            needed = true;
         } else if socket.stage.load(Relaxed) != stage::YOUNG {
             // The parent's search is not ours; the child may search when it is alone.
             socket.stage.store(stage::YOUNG, Relaxed);
         }
     });
+    if let Some(bell) = bell.filter(|_| !needed) {
+        handles::close(bell);
+    }
     // SAFETY: as above.
     unsafe { process::after_fork() };
     if pool::any() {
@@ -255,9 +253,11 @@ pub fn touch(index: u32) {
             }
         }
         let owner = socket.owner.load(Relaxed);
+        // A parent whose service had ended has no bell, and perhaps nobody to answer.
+        let give_up_ns = if bell >= 0 { u64::MAX } else { clock::now_ns() + UNHEARD_NS_MAX };
         while member.state.load(Acquire) & ON_TCP == 0 && member.holders.load(Acquire) > 1 {
             let state = member.state.load(Acquire);
-            if state & ON_TCP != 0 || !raw::runs(owner) {
+            if state & ON_TCP != 0 || !raw::runs(owner) || clock::now_ns() >= give_up_ns {
                 break;
             }
             // The wait is for the parent's service thread; its death is noticed by the timeout.

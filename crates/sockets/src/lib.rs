@@ -19,7 +19,6 @@
 pub mod attach;
 pub mod calls;
 pub mod inherit;
-pub mod lock;
 pub mod outcome;
 pub mod pool;
 pub mod process;

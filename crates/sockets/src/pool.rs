@@ -13,12 +13,11 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 
 use shunt_carriers::shm;
 use shunt_link::Link;
+use shunt_os::lock::Lock;
 use shunt_os::peer::Tuple;
 use shunt_os::{mapping, threads};
 use shunt_stats::StreamEntry;
 use shunt_stream::{Reader, Writer};
-
-use crate::lock::Lock;
 
 /// What a socket is to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

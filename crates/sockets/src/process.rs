@@ -2,10 +2,9 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
+use shunt_os::lock::Lock;
 use shunt_os::{mapping, raw, sys};
 use shunt_stats::{Reason, Segment, SEGMENT_BYTES};
-
-use crate::lock::Lock;
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);

@@ -8,11 +8,11 @@ use core::sync::atomic::Ordering::*;
 
 use shunt_link::memory::has_room;
 use shunt_link::Link;
+use shunt_os::lock::Lock;
 use shunt_os::{clock, handles, peer};
 use shunt_pairing::rendezvous::{self, Meeting};
 use shunt_stats::{Carrier, Reason};
 
-use crate::lock::Lock;
 use crate::pool::{self, stage, Socket};
 use crate::service::{self, Request};
 use crate::{inherit, process, quiet};

@@ -17,6 +17,9 @@ use crate::pool::{Mode, SendSide, Socket};
 use crate::service;
 use crate::wait::epoll::Managed;
 
+/// Sent again at a time.
+const PIECE_BYTES: usize = 16 * 1024;
+
 /// Accounts for the end of a ring segment of the outgoing direction.
 pub(super) fn left_ring(send: &mut SendSide, tail: u64) {
     let until = match send.writer.on() {
@@ -82,13 +85,15 @@ pub fn try_go_up(socket: &'static Socket, send: &mut SendSide) -> bool {
 /// Sends ring bytes again by TCP as far as the kernel takes them; true when all are sent.
 pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let Some(link) = socket.link() else { return Err(Broken) };
+    if !matches!(send.writer.on(), WriterOn::Resend { .. }) {
+        return Ok(true);
+    }
     let words = outgoing(link, socket.slot.load(Relaxed));
     let fd = socket.fd.load(Relaxed);
     let mut companion = shunt_carriers::tcp::Sender::new(fd);
-    let mut buffer = [0u8; 16 * 1024];
-    let mut resent = false;
+    // The program's stack may have little room.
+    let mut buffer = vec![0u8; PIECE_BYTES];
     while let WriterOn::Resend { from, to } = send.writer.on() {
-        resent = true;
         let dead = handles::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
         let length = (to - from).min(buffer.len() as u64) as usize;
         let Some(producer) = &send.producer else { return Err(Broken) };
@@ -111,9 +116,7 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
             }
         };
     }
-    if resent {
-        tcp::push(fd);
-    }
+    tcp::push(fd);
     Ok(true)
 }
 

@@ -51,7 +51,8 @@ fn leave(fd: c_int) -> Option<u32> {
 /// Off a stream that has bytes in its ring, since its writer is gone and TCP takes nothing more, or
 /// whose TCP bytes are behind such: looks at them, moves them, and then discards what was moved.
 fn from_ring(stream: c_int, out: c_int, len: usize, flags: c_uint) -> Outcome {
-    let mut room = [0u8; PIECE];
+    // Not on the program's stack, which may have little room. (A thread that is cancelled leaves it.)
+    let mut room = vec![0u8; PIECE];
     let length = len.min(PIECE);
     let buffer = room.as_mut_ptr().cast();
     // SAFETY: `length` writable bytes.

@@ -9,8 +9,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_link::Link;
+use shunt_os::lock::Lock;
 use shunt_os::peer::Diagnosis;
-use shunt_os::{clock, handles, park};
+use shunt_os::{clock, handles, park, threads};
 use shunt_pairing::message::Message;
 use shunt_stats::Reason;
 
@@ -18,7 +19,6 @@ use self::handshake::Handshake;
 use self::links::Known;
 use self::offers::{ByPorts, Offered};
 use self::orphans::Orphan;
-use crate::lock::Lock;
 use crate::pool::{self, stage, Mode, Socket};
 use crate::send::{still_full, FULL_NS_MAX};
 use crate::{attach, inherit, search};
@@ -60,6 +60,9 @@ pub struct Service {
     stopping: AtomicBool,
     epoll: i32,
     bell: i32,
+    /// Where children of this process ring when they want a stream of its. Made with the rest: at a
+    /// fork the table of descriptors may be full.
+    family_bell: i32,
     requests: Lock<Vec<Request>>,
     links: Lock<Vec<Known>>,
     /// Streams whose rings were found full by sends that may not wait.
@@ -120,8 +123,12 @@ pub fn stop() {
     let Some(service) = running() else { return };
     SERVICE.store(null_mut(), SeqCst);
     service.stopping.store(true, SeqCst);
+    let thread = service.thread.lock().take();
+    if thread.is_some() {
+        threads::count_again();
+    }
     handles::ring(service.bell);
-    if let Some(thread) = service.thread.lock().take() {
+    if let Some(thread) = thread {
         // SAFETY: a joinable thread of ours that nobody else joins.
         unsafe { libc::pthread_join(thread, null_mut()) };
     }
@@ -152,15 +159,22 @@ pub fn start() -> Option<&'static Service> {
             service
         });
     }
-    let epoll = handles::epoll().ok()?;
-    let bell = handles::eventfd().ok()?;
-    handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, tag::BELL).ok()?;
+    let made = [handles::epoll(), handles::eventfd(), handles::eventfd()];
+    let give_up = || made.into_iter().flatten().for_each(handles::close);
+    let [Ok(epoll), Ok(bell), Ok(family_bell)] = made else {
+        give_up();
+        return None;
+    };
+    let watched = [(bell, tag::BELL), (family_bell, tag::FAMILY)].into_iter().all(|(bell, tag)| {
+        handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, tag).is_ok()
+    });
     let service: &'static Service = Box::leak(Box::new(Service {
         thread: Lock::new(None),
         begun: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
         epoll,
         bell,
+        family_bell,
         requests: Lock::new(Vec::new()),
         links: Lock::new(Vec::new()),
         full: Lock::new(Vec::new()),
@@ -168,9 +182,8 @@ pub fn start() -> Option<&'static Service> {
         orphans: Lock::new(Vec::new()),
         hurry: AtomicBool::new(false),
     }));
-    if !spawn(service) {
-        handles::close(epoll);
-        handles::close(bell);
+    if !watched || !spawn(service) {
+        give_up();
         return None;
     }
     SERVICE.store((&raw const *service).cast_mut(), Release);
@@ -199,6 +212,7 @@ fn spawn(service: &'static Service) -> bool {
         libc::pthread_attr_destroy(&mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
         if made == 0 {
+            threads::leave_uncounted();
             *service.thread.lock() = Some(thread);
             // A child made by a bare clone(2) has glibc's list with a thread that does not run there:
             // its setuid would wait for one that has not begun (nptl(7)).
@@ -246,13 +260,6 @@ impl Service {
             libc::EPOLLIN as u32,
             data,
         );
-    }
-
-    /// Children ring this bell when they want a stream of ours.
-    pub fn watch_family(&self, bell: i32) {
-        let data = tag::FAMILY | bell as u64;
-        let events = libc::EPOLLIN as u32;
-        let _ = handles::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, bell, events, data);
     }
 
     /// Ends, resets and bytes on an attached stream's kernel connection.
@@ -372,7 +379,7 @@ impl Work {
                 }
             }
             tag::ORPHAN => self.orphan_event(index as i32),
-            tag::FAMILY => inherit::answer_children(index as i32),
+            tag::FAMILY => inherit::answer_children(self.service.family_bell),
             _ => {}
         }
     }
@@ -431,19 +438,22 @@ fn settle(socket: &Socket, generation: u32, reason: Reason) {
 }
 
 /// In a forked child: the service and its links are the parent's. Their descriptors are closed,
-/// so that the parent's death is seen by its peers.
+/// so that the parent's death is seen by its peers. What it returns is left open: the bell for the
+/// child to ring when it wants a stream of its parent's.
 ///
 /// # Safety
 /// The process has one thread.
-pub unsafe fn after_fork() {
+pub unsafe fn after_fork() -> Option<i32> {
     // SAFETY: one thread, by the caller's word.
     unsafe { STARTING.force_open() };
-    let service = SERVICE.swap(null_mut(), AcqRel);
-    if service.is_null() {
-        return;
+    let stopped = STOPPED.swap(null_mut(), AcqRel);
+    // SAFETY: leaked when made; one that was stopped has none but these.
+    if let Some(stopped) = unsafe { stopped.as_ref() } {
+        [stopped.epoll, stopped.bell, stopped.family_bell].into_iter().for_each(handles::close);
     }
+    let service = SERVICE.swap(null_mut(), AcqRel);
     // SAFETY: leaked when made.
-    let service = unsafe { &*service };
+    let service = unsafe { service.as_ref() }?;
     // SAFETY: one thread.
     unsafe {
         service.links.force_open();
@@ -464,4 +474,5 @@ pub unsafe fn after_fork() {
     }
     handles::close(service.epoll);
     handles::close(service.bell);
+    Some(service.family_bell)
 }

@@ -11,11 +11,11 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_carriers::shm::worth_telling;
 use shunt_link::Link;
+use shunt_os::lock::Lock;
 use shunt_os::{clock, handles, memory, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 
-use crate::lock::Lock;
 use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
 use crate::receive::leave_native;

@@ -97,6 +97,46 @@ pub fn alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
+/// New descriptors are to have numbers below this.
+pub fn limit_descriptors(number: u64) -> Got {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    call!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit)).value("getrlimit");
+    limit.rlim_cur = number;
+    call!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit))
+}
+
+/// Has `last` called by exit(3).
+pub fn at_exit(last: extern "C" fn()) -> Got {
+    call!(libc::atexit(last))
+}
+
+/// Ends the main thread by pthread_exit(3), which unwinds no frame of ours: it is called on a stack of
+/// its own, at whose end glibc stops.
+pub fn end_main_thread() -> ! {
+    extern "C-unwind" fn end() {
+        // SAFETY: nothing on this stack is left undone.
+        unsafe { pthread_exit(std::ptr::null_mut()) }
+    }
+    let stack = vec![0u8; 256 * 1024].leak();
+    // SAFETY: zero is a valid start for getcontext, which fills it in; the stack is leaked.
+    unsafe {
+        let mut context: libc::ucontext_t = std::mem::zeroed();
+        libc::getcontext(&raw mut context);
+        context.uc_stack.ss_sp = stack.as_mut_ptr().cast();
+        context.uc_stack.ss_size = stack.len();
+        let end = std::mem::transmute::<extern "C-unwind" fn(), extern "C" fn()>(end);
+        libc::makecontext(&raw mut context, end, 0);
+        libc::setcontext(&raw const context);
+    }
+    unreachable!("setcontext does not return");
+}
+
+/// Whether the main thread of this process has ended.
+pub fn main_thread_has_ended() -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid())).unwrap_or_default();
+    stat.contains(") Z ")
+}
+
 pub fn setsid() -> Got {
     call!(libc::setsid())
 }
@@ -230,6 +270,10 @@ extern "C" {
     fn pthread_cancel(thread: libc::pthread_t) -> i32;
 }
 
+extern "C-unwind" {
+    fn pthread_exit(result: *mut libc::c_void) -> !;
+}
+
 static THREAD_ID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
 fn begin() {
@@ -278,6 +322,33 @@ pub extern "C-unwind" fn echo(fd: *mut libc::c_void) -> *mut libc::c_void {
             send(fd as usize as Fd, room.as_ptr().cast(), got.max(0) as usize, libc::MSG_NOSIGNAL);
         }
     }
+}
+
+/// Does the work on a thread with as little stack as there may be (PTHREAD_STACK_MIN).
+pub fn on_smallest_stack<T, W: FnOnce() -> T>(work: W) -> T {
+    struct Job<T, W> {
+        work: Option<W>,
+        result: Option<T>,
+    }
+    extern "C-unwind" fn body<T, W: FnOnce() -> T>(job: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the job below, whose thread is waited for.
+        let job = unsafe { &mut *job.cast::<Job<T, W>>() };
+        job.result = job.work.take().map(|work| work());
+        std::ptr::null_mut()
+    }
+    let mut job = Job { work: Some(work), result: None };
+    let mut thread = 0;
+    // SAFETY: the attributes are initialised before their use; nobody else has the job meanwhile.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstacksize(&raw mut attributes, libc::PTHREAD_STACK_MIN);
+        let job = (&raw mut job).cast();
+        let made = pthread_create(&raw mut thread, &raw const attributes, body::<T, W>, job);
+        assert_eq!(made, 0, "pthread_create");
+        libc::pthread_join(thread, std::ptr::null_mut());
+    }
+    job.result.expect("the thread has come to its end")
 }
 
 /// A thread that pthread_cancel(3) may end at any call; one at a time.

@@ -62,6 +62,12 @@ pub fn poll_checked(set: &[(Fd, i16)], timeout_ms: i32) -> (Got, Vec<u32>) {
     (got, answers(&entries))
 }
 
+/// Asks for a hundred entries of one descriptor; for signal handlers too.
+pub fn poll_a_hundred_times_in_one(fd: Fd, events: i16) -> Got {
+    let mut entries = [libc::pollfd { fd, events, revents: 0 }; 100];
+    call!(libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, 0))
+}
+
 pub fn ppoll(set: &[(Fd, i16)], timeout_ms: i64, blocked: &[i32]) -> (Got, Vec<u32>) {
     let mut entries = entries(set);
     let (time, signals) = (timespec(timeout_ms), signal_set(blocked));

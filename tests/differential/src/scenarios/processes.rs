@@ -5,6 +5,7 @@ use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::{io, socket, wait, Fd};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 pub const ALL: &[Scenario] = scenarios![V4;
     a_child_reads_while_its_parent_writes,
@@ -46,6 +47,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_stopped_peer_fills_up_and_goes_on,
     a_stopped_reader_gets_everything_after,
     both_sides_fork_at_once,
+    a_child_of_a_process_without_a_free_descriptor_uses_the_stream,
+    the_last_thread_to_end_ends_the_process,
+    a_main_thread_that_ends_alone_ends_the_process,
 ];
 
 fn question_and_answer(a: &Actor, s: Fd, what: &str) {
@@ -855,4 +859,72 @@ fn both_sides_fork_at_once(a: &Actor) {
     a.note("child", wait_for(child));
     a.meet();
     question_and_answer(a, s, "afterwards");
+}
+
+fn a_child_of_a_process_without_a_free_descriptor_uses_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.note("limit", process::limit_descriptors(3));
+    a.at_once(
+        || {
+            let child = a.child("child", || {
+                a.note("sent", send_all(s, 1, 50_000, 5000));
+                a.note("received", receive(s, 2, 50_000, 5000));
+            });
+            a.note("child", wait_for(child));
+        },
+        || {
+            a.note("received", receive(s, 1, 50_000, 5000));
+            a.note("sent", send_all(s, 2, 50_000, 5000));
+        },
+    );
+    question_and_answer(a, s, "afterwards");
+}
+
+static LEAVES_WORD_IN: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn leave_word() {
+    io::write(LEAVES_WORD_IN.load(Relaxed), b"atexit").value("the last word");
+}
+
+/// The client is a child, whose main thread ends by pthread_exit(3) before `worker` does.
+fn ends_by_its_last_thread(a: &Actor, worker: Option<fn(Fd)>) {
+    let place = a.listen();
+    a.at_once(
+        || {
+            let word = Turn::new();
+            let child = a.child("program", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                LEAVES_WORD_IN.store(word.into, Relaxed);
+                process::at_exit(leave_word).value("atexit");
+                worker.map(|worker| std::thread::spawn(move || worker(s)));
+                process::end_main_thread();
+            });
+            a.note("child", wait_for(child));
+            socket::close(word.into);
+            let mut last = [0; 6];
+            a.note("bytes of a last word", io::read(word.out, &mut last));
+        },
+        || {
+            let s = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(s);
+            a.note("received", receive_text(s, 13));
+        },
+    );
+}
+
+fn the_last_thread_to_end_ends_the_process(a: &Actor) {
+    ends_by_its_last_thread(
+        a,
+        Some(|s| {
+            while !process::main_thread_has_ended() {
+                wait::poll(&[], 1);
+            }
+            io::send(s, b"still here", 0).value("send");
+        }),
+    );
+}
+
+fn a_main_thread_that_ends_alone_ends_the_process(a: &Actor) {
+    ends_by_its_last_thread(a, None);
 }

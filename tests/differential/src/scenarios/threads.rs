@@ -4,6 +4,7 @@ use super::{scenarios, Scenario, V4};
 use crate::actor::{listener, Actor};
 use crate::calls::process::Cancellable;
 use crate::calls::socket::Address;
+use crate::calls::stdio::File;
 use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, send_all, Checker};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
@@ -34,6 +35,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_peer_that_answers_late_wakes_the_right_thread,
     writers_blocked_on_several_streams_all_go_on,
     a_handler_may_send_on_the_stream_that_it_interrupts,
+    a_handler_may_copy_close_and_poll_in_the_middle_of_malloc,
+    every_call_has_room_on_the_smallest_stack,
 ];
 
 fn one_thread_reads_while_another_writes(a: &Actor) {
@@ -703,4 +706,123 @@ fn a_handler_may_send_on_the_stream_that_it_interrupts(a: &Actor) {
             a.note("as many as were sent", a.hear() == format!("{by_main} {by_handler}"));
         },
     );
+}
+
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn copy_close_and_poll(_signal: i32) {
+    let s = HANDLERS_STREAM.load(Relaxed);
+    let copies = [(); 3].map(|()| socket::dup(s));
+    let others = [(); 3].map(|()| socket::socket(libc::AF_INET, libc::SOCK_STREAM));
+    let polled = wait::poll_a_hundred_times_in_one(s, libc::POLLOUT);
+    let closed = copies.into_iter().chain(others).filter_map(Got::count);
+    if closed.filter(|fd| socket::close(*fd as Fd) == Got::Value(0)).count() == 6
+        && polled == Got::Value(100)
+    {
+        HANDLED.fetch_add(1, Relaxed);
+    }
+}
+
+/// A timer's handler calls what handlers may, wherever malloc(3) happens to be.
+fn a_handler_may_copy_close_and_poll_in_the_middle_of_malloc(a: &Actor) {
+    let s = a.stream();
+    HANDLERS_STREAM.store(s, Relaxed);
+    process::on_timer(copy_close_and_poll, 300);
+    let mut blocks = vec![Vec::new(); 32];
+    for turn in 0.. {
+        blocks[turn * 7 % 32] = vec![0u8; 2000 + turn * 37 % 60_000];
+        if HANDLED.load(Relaxed) >= 200 {
+            break;
+        }
+    }
+    process::no_timer();
+    a.meet();
+    a.at_once(
+        || a.note("sent", send_all(s, 1, 10_000, 1000)),
+        || a.note("received", receive(s, 1, 10_000, 1000)),
+    );
+}
+
+fn every_call_has_room_on_the_smallest_stack(a: &Actor) {
+    let place = a.listen();
+    let [s, spliced, sent, passed, file, reset] = [(); 6].map(|()| a.pair(&place));
+    a.server(|| {
+        io::send(s, b"question", 0).value("send");
+        io::send(spliced, b"spliced", 0).value("send");
+        io::send(reset, b"unread", 0).value("send");
+    });
+    for (fd, count) in [(s, 8), (spliced, 7), (reset, 6)] {
+        if a.is_client() {
+            a.until_readable(fd, count);
+        }
+    }
+    a.client(|| {
+        let of_set = process::on_smallest_stack(|| {
+            let set = wait::epoll_create();
+            wait::epoll_add(set, s, libc::EPOLLIN, 1).value("ADD");
+            let events = wait::epoll_wait(set, 4, 1000);
+            wait::epoll_del(set, s).value("DEL");
+            socket::close(set);
+            events
+        });
+        a.note("epoll", of_set.said());
+        let (pipe, memory) = (socket::pipe(), socket::memfd());
+        let (unix, _other) = socket::socketpair(libc::SOCK_STREAM);
+        io::write(memory, b"from memory").value("write");
+        let got = process::on_smallest_stack(|| {
+            let mut room = [0; 8];
+            let copy = socket::dup(s);
+            let stdio = File::on(file, "w");
+            [
+                wait::poll_a_hundred_times_in_one(s, libc::POLLIN),
+                io::recv(s, &mut room, libc::MSG_WAITALL),
+                io::send(s, b"answer", 0),
+                io::writev(s, &[b", in", b" parts"]),
+                socket::close(copy.count().map_or(-1, |copy| copy as Fd)),
+                io::splice(spliced, pipe.1, 7, 0),
+                io::splice(pipe.0, spliced, 7, 0),
+                io::sendfile(sent, memory, 0, 11).0,
+                socket::shutdown(sent, libc::SHUT_WR),
+                io::pass_descriptor(unix, passed),
+                io::send(passed, b"passed", 0),
+                stdio.put("a file"),
+                stdio.flush(),
+                Got::Value(i64::from(stdio.close())),
+                socket::close(reset),
+            ]
+        });
+        got.into_iter().enumerate().for_each(|(number, got)| a.note(number, got));
+    });
+    a.server(|| {
+        a.until(reset, libc::POLLHUP);
+        let (out, into) = socket::pipe();
+        let mut room = [0; 32];
+        let got = process::on_smallest_stack(|| {
+            [
+                io::recv(s, &mut room[..16], libc::MSG_WAITALL),
+                io::recv(spliced, &mut room[..7], libc::MSG_WAITALL | libc::MSG_PEEK),
+                io::splice(spliced, into, 7, 0),
+                io::read(sent, &mut room[..11]),
+                io::read(sent, &mut room),
+                io::recv(passed, &mut room[..6], libc::MSG_WAITALL),
+                io::recv(file, &mut room[..6], libc::MSG_WAITALL),
+                io::recv(file, &mut room, 0),
+                io::recv(reset, &mut room, 0),
+                socket::close(sent),
+                socket::close(out),
+            ]
+        });
+        got.into_iter().enumerate().for_each(|(number, got)| a.note(number, got));
+    });
+    a.client(|| {
+        let ends = process::on_smallest_stack(|| {
+            [
+                process::fork(|| io::send(s, b"child", 0).count().map_or(1, |_| 0)),
+                process::vfork_exec("/bin/true", &["true"]),
+                process::spawn(&["true"], &[]),
+            ]
+        });
+        ends.into_iter().for_each(|child| a.note("child", process::wait_for(child)));
+    });
+    a.server(|| a.note("received", receive_text(s, 5)));
 }

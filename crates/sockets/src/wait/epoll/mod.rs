@@ -12,11 +12,11 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 
 use shunt_link::Link;
 use shunt_os::handles;
+use shunt_os::lock::Lock;
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 
 use self::registration::{Era, Registrations};
-use crate::lock::Lock;
 use crate::pool::{self, Membership};
 use crate::process;
 use crate::table::{self, Entry};

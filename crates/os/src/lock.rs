@@ -1,17 +1,14 @@
 //! A small lock for state that the threads of this process share: spin a little, then sleep.
 //!
 //! Held while bytes are copied, never while anybody sleeps or waits for the peer. The program's signal
-//! handlers do not run meanwhile (`os::critical`). After fork the
-//! child's copies are opened anew by `inherit`, since their holders do not exist there.
-
-// UNSAFETY: the cell is reached only by the holder of the lock.
-#![allow(unsafe_code)]
+//! handlers do not run meanwhile ([`critical`]). After fork the
+//! child's copies are opened anew by who forked, since their holders do not exist there.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use shunt_os::{critical, park, threads};
+use crate::{critical, park, threads};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -72,6 +69,11 @@ impl<T> Lock<T> {
         while self.state.swap(CONTENDED, Acquire) != FREE {
             let _ = park::wait(&self.state, CONTENDED, None);
         }
+    }
+
+    /// Where the value is, for who knows that its own thread holds the lock.
+    pub fn as_ptr(&self) -> *mut T {
+        self.value.get()
     }
 
     /// Opens the lock whoever held it.
