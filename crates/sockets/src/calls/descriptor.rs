@@ -70,7 +70,7 @@ pub fn forget(fd: i32) {
             let _ = socket.fd.compare_exchange(fd, -1, SeqCst, Relaxed);
             release(index, fd);
         }
-        Entry::Set(index) => epoll::closed(index),
+        Entry::Set(index) => epoll::closed(index, fd),
         _ => {}
     }
 }
@@ -164,7 +164,7 @@ fn before_close(fd: i32) {
         }
         Entry::Set(index) => {
             table::set(fd, Entry::Unknown);
-            epoll::closed(index);
+            epoll::closed(index, fd);
         }
         Entry::Foreign => {
             table::set(fd, Entry::Unknown);

@@ -52,9 +52,9 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     }
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
     match (operation, asked) {
-        (libc::EPOLL_CTL_ADD, Some(asked)) => add(set_index, index, fd, asked, event),
+        (libc::EPOLL_CTL_ADD, Some(asked)) => add((set_fd, set_index), index, fd, asked, event),
         (libc::EPOLL_CTL_MOD, Some(asked)) => modify(set_index, fd, asked),
-        (libc::EPOLL_CTL_DEL, _) => delete(set_index, index, fd, event),
+        (libc::EPOLL_CTL_DEL, _) => delete((set_fd, set_index), index, fd, event),
         _ => Outcome::PassThrough,
     }
 }
@@ -81,14 +81,13 @@ fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outc
 }
 
 fn add(
-    set_index: u32,
+    (set_fd, set_index): (i32, u32),
     index: u32,
     fd: i32,
     asked: epoll_event,
     event: *mut epoll_event,
 ) -> Outcome {
     let (set, socket) = (set_at(set_index), pool::get(index));
-    let set_fd = set.fd.load(Relaxed);
     let mut put_off = put_off::take(set_index, fd);
     if put_off && !(Interest::new(asked.events, 0).is_level() && socket.mode() == Mode::Plain) {
         let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -221,7 +220,12 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
     Outcome::Handled(0)
 }
 
-fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outcome {
+fn delete(
+    (set_fd, set_index): (i32, u32),
+    index: u32,
+    fd: i32,
+    event: *mut epoll_event,
+) -> Outcome {
     let set = set_at(set_index);
     // With none of ours in the set, the kernel has them all.
     if set.managed.load(SeqCst) != 0 {
@@ -255,7 +259,7 @@ fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outco
         }
     }
     // SAFETY: the program's own arguments.
-    let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_DEL, fd, event) };
+    let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, event) };
     if result != 0 {
         return Outcome::Genuine(result as isize);
     }

@@ -152,8 +152,10 @@ pub fn forget_all(socket: &'static Socket) -> Vec<Membership> {
 /// The connection stays open under a descriptor of ours: the kernel is to drop them all the same.
 pub fn drop_from_kernel(members: &[Membership]) {
     for member in members {
-        let set = set_at(member.set).fd.load(Relaxed);
-        let _ = handles::epoll_ctl(set, libc::EPOLL_CTL_DEL, member.fd, 0, 0);
+        let set = set_at(member.set);
+        let _held = set.inner.lock();
+        let set_fd = set.fd.load(Relaxed);
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, member.fd, 0, 0);
     }
 }
 

@@ -51,6 +51,7 @@ struct Inner {
 
 /// An epoll set of the program's.
 pub struct Set {
+    /// One of its descriptors.
     fd: AtomicI32,
     descriptors: AtomicU32,
     managed: AtomicU32,
@@ -115,11 +116,11 @@ pub fn duplicated(index: u32, fd: i32) {
     table::set(fd, Entry::Set(index));
 }
 
-/// A descriptor of a set was closed.
-pub fn closed(index: u32) {
+/// A descriptor of a set is about to be closed; it names nothing any more.
+pub fn closed(index: u32, fd: i32) {
     let set = set_at(index);
     if set.descriptors.fetch_sub(1, AcqRel) != 1 {
-        return;
+        return rename(index, fd);
     }
     let registrations = {
         let mut inner = set.inner.lock();
@@ -140,6 +141,22 @@ pub fn closed(index: u32) {
         pool::get(registration.socket).memberships.lock().retain(|m| *m != member);
     }
     FREE.lock().0.push(index);
+}
+
+/// Where the number closes by which we reach the kernel's set, a copy takes its place.
+fn rename(index: u32, fd: i32) {
+    let set = set_at(index);
+    // Other threads change the kernel's set under the lock.
+    let _held = set.inner.lock();
+    if set.fd.load(Relaxed) == fd {
+        let mut other = -1;
+        table::each(0, u32::MAX, |copy, entry| {
+            if entry == Entry::Set(index) {
+                other = copy;
+            }
+        });
+        set.fd.store(other, Relaxed);
+    }
 }
 
 impl Set {
