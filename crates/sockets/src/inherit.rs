@@ -384,6 +384,7 @@ pub fn before_passing(fd: i32) {
     if let Entry::Set(set) = table::get(fd) {
         wait::epoll::settle_for_good();
         wait::epoll::share(set);
+        wait::epoll::leave_set(set, Reason::PassedDescriptor);
     }
     if let Entry::Socket(index) = table::get(fd) {
         let socket = pool::get(index);

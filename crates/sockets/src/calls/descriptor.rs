@@ -226,7 +226,12 @@ pub fn before_aio(fd: c_int) {
 /// numbers than we know.
 pub fn copied(fd: c_int) {
     forget(fd);
-    let Ok(cookie) = handles::cookie(fd) else { return };
+    let Ok(cookie) = handles::cookie(fd) else {
+        if let Some(index) = epoll::find(fd) {
+            epoll::duplicated(index, fd);
+        }
+        return;
+    };
     let mut same = None;
     pool::each(|index, socket| {
         if socket.mode() != Mode::Free && handles::cookie(socket.fd.load(Relaxed)) == Ok(cookie) {

@@ -14,6 +14,7 @@ use shunt_link::Link;
 use shunt_os::{clock, handles, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
+use shunt_stats::Reason;
 
 use crate::lock::Lock;
 use crate::outcome::Outcome;
@@ -70,7 +71,9 @@ pub unsafe fn poll(
                 Mode::Inherited => crate::inherit::touch(index),
                 _ => {}
             },
-            Entry::Set(set) if entry.fd >= 0 => crate::wait::epoll::leave_nested(set),
+            Entry::Set(set) if entry.fd >= 0 => {
+                crate::wait::epoll::leave_set(set, Reason::NestedEpoll);
+            }
             _ => {}
         }
     }

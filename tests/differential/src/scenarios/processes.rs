@@ -583,7 +583,7 @@ fn a_shell_reads_lines_from_the_stream(a: &Actor) {
     );
 }
 
-fn own_binary() -> String {
+pub(super) fn own_binary() -> String {
     let path = std::fs::read_link("/proc/self/exe").expect("this program has a path");
     path.to_string_lossy().into_owned()
 }

@@ -76,10 +76,6 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_listening_socket_is_readable_when_a_client_waits,
     low_water_mark_holds_poll_back,
     epoll_set_shared_with_a_child_tells_both,
-    an_epoll_set_is_known_by_every_copy,
-    an_epoll_set_moved_to_a_high_number_tells,
-    an_epoll_set_whose_number_another_has_tells,
-    a_moved_epoll_set_can_be_polled,
     an_edge_triggered_server_sends_a_file_to_a_polling_client,
     an_edge_triggered_server_sends_vectors_to_a_polling_client,
     an_edge_triggered_server_feeds_many_polling_clients,
@@ -1301,95 +1297,6 @@ fn epoll_set_shared_with_a_child_tells_both(a: &Actor) {
         a.note("child", process::wait_for(child));
         a.note("told", epoll_wait(set, 4, 5000).said());
         a.note("received", receive_text(s, 1));
-    });
-}
-
-/// Moves a set to another number; the old one is closed.
-const MOVES: &[(&str, fn(Fd) -> Got)] = &[
-    ("dup", socket::dup),
-    ("dup2", |set| socket::dup2(set, 300)),
-    ("dup3", |set| socket::dup3(set, 301, libc::O_CLOEXEC)),
-    ("F_DUPFD", |set| socket::fcntl(set, libc::F_DUPFD, 310)),
-    ("F_DUPFD_CLOEXEC", |set| socket::fcntl(set, libc::F_DUPFD_CLOEXEC, 320)),
-];
-
-fn moved(set: Fd, how: fn(Fd) -> Got) -> Fd {
-    let copy = how(set).fd("a copy");
-    socket::close(set);
-    copy
-}
-
-/// Says whether a byte is told by the server's set, which it then reads.
-fn note_an_arrival(a: &Actor, s: Fd, set: Fd, what: &str) {
-    a.client(|| {
-        io::send(s, b"x", 0);
-    });
-    a.server(|| {
-        a.note(format!("{what}: told"), epoll_wait(set, 4, 5000).said());
-        a.note(format!("{what}: received"), receive_text(s, 1));
-        a.note(format!("{what}: told again"), epoll_wait(set, 4, 0).said());
-    });
-}
-
-fn an_epoll_set_is_known_by_every_copy(a: &Actor) {
-    let s = a.stream();
-    let mut set = if a.is_client() { -1 } else { watched(s, EPOLLIN) };
-    for (what, how) in MOVES {
-        a.server(|| {
-            set = moved(set, *how);
-            a.note(format!("{what}: MOD"), epoll_mod(set, s, EPOLLIN, 8));
-        });
-        note_an_arrival(a, s, set, what);
-    }
-}
-
-fn an_epoll_set_moved_to_a_high_number_tells(a: &Actor) {
-    let place = a.listen();
-    let s = a.pair(&place);
-    let mut set = -1;
-    a.server(|| {
-        set = moved(epoll_create(), |set| socket::fcntl(set, libc::F_DUPFD, 300));
-        a.note("ADD", epoll_add(set, s, EPOLLIN, 7));
-    });
-    note_an_arrival(a, s, set, "new");
-    a.warm(s);
-    note_an_arrival(a, s, set, "warm");
-    a.server(|| {
-        a.note("DEL", epoll_del(set, s));
-        a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLET, 8));
-    });
-    note_an_arrival(a, s, set, "added again");
-}
-
-fn an_epoll_set_whose_number_another_has_tells(a: &Actor) {
-    let s = a.stream();
-    let (mut set, mut other) = (-1, -1);
-    a.server(|| {
-        let first = epoll_create();
-        set = moved(first, socket::dup);
-        other = epoll_create();
-        a.note("the number is used again", other == first);
-        a.note("ADD", epoll_add(set, s, EPOLLIN, 7));
-    });
-    note_an_arrival(a, s, set, "moved");
-    a.server(|| {
-        a.note("told by the other", epoll_wait(other, 4, 0).said());
-        a.note("ADD to the other", epoll_add(other, s, EPOLLIN, 8));
-    });
-    note_an_arrival(a, s, other, "other");
-    note_an_arrival(a, s, set, "moved");
-}
-
-fn a_moved_epoll_set_can_be_polled(a: &Actor) {
-    let s = a.stream();
-    let mut set = -1;
-    a.server(|| set = moved(watched(s, EPOLLIN), socket::dup));
-    a.client(|| {
-        io::send(s, b"x", 0);
-    });
-    a.server(|| {
-        a.note("polled", poll(&[(set, POLLIN)], 5000).0);
-        a.note("told", epoll_wait(set, 4, 5000).said());
     });
 }
 

@@ -7,7 +7,7 @@ use shunt_os::{handles, real};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_stats::Reason;
 
-use super::members::{leave_nested, manage, release_all, remove, Managed};
+use super::members::{leave_set, manage, release_all, remove, Managed};
 use super::registration::Registration;
 use super::{put_off, set_at, tag, Set, TAGGED};
 use crate::outcome::Outcome;
@@ -29,10 +29,9 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
         crate::inherit::before_passing(fd);
         return Outcome::PassThrough;
     };
-    let set = set_at(set_index);
     if let Entry::Set(inner_set) = table::get(fd) {
         put_off::settle();
-        leave_nested(inner_set);
+        leave_set(inner_set, Reason::NestedEpoll);
         return Outcome::PassThrough;
     }
     // SAFETY: the program passes a valid event with ADD and MOD; a bad pointer is the kernel's to
@@ -46,8 +45,7 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     };
     if let Some(asked) = asked {
         if (asked.u64 >> 32) as u32 == process::secret() {
-            set.inner.lock().clash = true;
-            leave_nested(set_index);
+            leave_set(set_index, Reason::NestedEpoll);
         }
     }
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
@@ -138,17 +136,18 @@ fn add(
         if watched {
             inner.remember(fd);
         }
-        (exclusive || inner.clash || inner.nested, known)
+        (exclusive.then_some(Reason::EpollExclusive).or(inner.kernels), known)
     };
     if !known {
         socket.memberships.lock().push(Membership { set: set_index, fd });
     }
-    if unserved {
-        let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
+    if let Some(reason) = unserved {
         attach::leave(index, reason);
-    } else if socket.mode() == Mode::Attached && manage(set, socket, fd, true) == Managed::Never {
+    } else if socket.mode() == Mode::Attached {
         // Attached while it was added, and perhaps on the ring already.
-        attach::leave(index, Reason::NestedEpoll);
+        if let Managed::Never(reason) = manage(set, socket, fd, true) {
+            attach::leave(index, reason);
+        }
     }
     Outcome::Genuine(0)
 }
@@ -159,7 +158,7 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
     let link = socket.link()?;
     let known = {
         let mut inner = set.inner.lock();
-        if inner.clash || inner.nested {
+        if inner.kernels.is_some() {
             return None;
         }
         set.touched.store(true, SeqCst);

@@ -19,8 +19,9 @@ pub enum Managed {
     /// An edge may be reported by the kernel just now, or was, for bytes that are still unread; once
     /// they are read, it can be told from the next.
     Later,
-    /// The kernel's registration cannot be reached (its descriptor was closed, a copy lives).
-    Never,
+    /// The set is the kernel's; or its registration cannot be reached (its descriptor was closed, a
+    /// copy lives).
+    Never(Reason),
 }
 
 /// Takes a registration over from the kernel, now that the stream is attached. `at_once`: an event
@@ -29,13 +30,16 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     let mut inner = set.inner.lock();
     let set_fd = set.fd.load(Relaxed);
     let Some(link) = socket.link() else { return Managed::All };
-    let nested = inner.nested;
+    let kernels = inner.kernels;
     let Some(registration) = inner.registrations.get_mut(fd) else { return Managed::All };
     if registration.managed || registration.deleted {
         return Managed::All;
     }
-    if nested || registration.interest.events & bits::EXCLUSIVE != 0 {
-        return Managed::Never;
+    if let Some(reason) = kernels {
+        return Managed::Never(reason);
+    }
+    if registration.interest.events & bits::EXCLUSIVE != 0 {
+        return Managed::Never(Reason::EpollExclusive);
     }
     set.touched.store(true, SeqCst);
     let socket_fd = socket.fd.load(Relaxed);
@@ -56,7 +60,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     }
     let change = registration.change();
     if handles::epoll_ctl(set_fd, change, fd, TAGGED, tag(fd as u32)).is_err() {
-        return Managed::Never;
+        return Managed::Never(Reason::LeftInEpoll);
     }
     registration.parked = false;
     let data = registration.interest.data;
@@ -75,7 +79,7 @@ pub fn manage_all(socket: &'static Socket) -> Managed {
     for member in members {
         match manage(set_at(member.set), socket, member.fd, false) {
             Managed::All => {}
-            Managed::Never => return Managed::Never,
+            Managed::Never(reason) => return Managed::Never(reason),
             Managed::Later => worst = Managed::Later,
         }
     }
@@ -106,7 +110,7 @@ fn release(socket: &Socket, member: Membership) {
     registration.parked = interest.disabled && !deleted && !shared;
     let parked = registration.parked;
     inner.candidates.retain(|candidate| *candidate != member.fd);
-    set.managed.fetch_sub(1, SeqCst);
+    let last = set.managed.fetch_sub(1, SeqCst) == 1;
     let (change, events, data) = if deleted || parked {
         (libc::EPOLL_CTL_DEL, 0, 0)
     } else if interest.disabled {
@@ -114,7 +118,11 @@ fn release(socket: &Socket, member: Membership) {
     } else {
         (libc::EPOLL_CTL_MOD, interest.events, interest.data)
     };
-    let _ = handles::epoll_ctl(set.fd.load(Relaxed), change, member.fd, events, data);
+    let set_fd = set.fd.load(Relaxed);
+    let _ = handles::epoll_ctl(set_fd, change, member.fd, events, data);
+    if last {
+        inner.leave_links(set_fd);
+    }
     if !deleted {
         return inner.registrations.set_apart(member.fd, true);
     }
@@ -195,25 +203,20 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
     }
 }
 
-/// The set's readiness is watched through its own descriptor, which only the kernel can signal:
-/// its streams go back to TCP.
-pub fn leave_nested(set_index: u32) {
+/// The set is watched by somebody whom only the kernel can tell: its streams go back to TCP, and it
+/// holds nothing of ours any more.
+pub fn leave_set(set_index: u32, reason: Reason) {
     put_off::settle();
     let set = set_at(set_index);
     let sockets = {
         let mut inner = set.inner.lock();
-        inner.nested = true;
+        inner.kernels.get_or_insert(reason);
         inner.registrations.streams()
     };
-    attach::leave_all(&sockets, Reason::NestedEpoll);
+    attach::leave_all(&sockets, reason);
     let mut inner = set.inner.lock();
     if set.managed.load(SeqCst) == 0 {
-        let set_fd = set.fd.load(Relaxed);
-        for link in inner.links.drain(..) {
-            link.with_bells(|bells| {
-                let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, bells.own, 0, 0);
-            });
-        }
+        inner.leave_links(set.fd.load(Relaxed));
     }
 }
 

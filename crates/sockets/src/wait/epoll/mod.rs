@@ -14,6 +14,7 @@ use shunt_link::Link;
 use shunt_os::handles;
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
+use shunt_stats::Reason;
 
 use self::registration::{Era, Registrations};
 use crate::lock::Lock;
@@ -29,8 +30,8 @@ mod waiting;
 
 pub use control::control;
 pub use members::{
-    drop_from_kernel, forget_all, forget_link, forget_number, is_registered, leave_nested,
-    manage_all, release_all, retract_beyond, share, share_all, stir, stir_anew, Managed,
+    drop_from_kernel, forget_all, forget_link, forget_number, is_registered, leave_set, manage_all,
+    release_all, retract_beyond, share, share_all, stir, stir_anew, Managed,
 };
 pub use put_off::{settle, settle_for_good};
 pub use waiting::{wait, Limits};
@@ -43,10 +44,9 @@ struct Inner {
     candidates: VecDeque<i32>,
     links: Vec<&'static Link>,
     era: Era,
-    /// Some registration's own data looks like our tag: this set is left to the kernel.
-    clash: bool,
-    /// The set is itself polled as a descriptor.
-    nested: bool,
+    /// The kernel's for good, and why: the set is polled as a descriptor itself, somebody whom we do
+    /// not see may wait on it, or some registration's own data looks like our tag.
+    kernels: Option<Reason>,
 }
 
 /// An epoll set of the program's.
@@ -110,6 +110,15 @@ pub fn opened(fd: i32) {
     table::set(fd, Entry::Set(index));
 }
 
+/// The set that a descriptor names which was come by unseen.
+pub fn find(fd: i32) -> Option<u32> {
+    let used = FREE.lock().1;
+    (0..used).find(|index| {
+        let set = set_at(*index);
+        set.descriptors.load(Acquire) > 0 && handles::is_same_file(fd, set.fd.load(Relaxed))
+    })
+}
+
 /// One more descriptor of a set.
 pub fn duplicated(index: u32, fd: i32) {
     set_at(index).descriptors.fetch_add(1, Relaxed);
@@ -127,8 +136,7 @@ pub fn closed(index: u32, fd: i32) {
         inner.candidates.clear();
         inner.by_data.clear();
         inner.links.clear();
-        inner.clash = false;
-        inner.nested = false;
+        inner.kernels = None;
         core::mem::take(&mut inner.registrations)
     };
     set.managed.store(0, Relaxed);
@@ -178,8 +186,7 @@ impl Set {
                 candidates: VecDeque::new(),
                 links: Vec::new(),
                 era: Era::default(),
-                clash: false,
-                nested: false,
+                kernels: None,
             }),
             policy: Policy::new(),
         }
@@ -280,6 +287,14 @@ impl Inner {
                 let _ = handles::epoll_ctl(set_fd, add, bells.own, events, tag(BELL));
             });
             self.links.push(link);
+        }
+    }
+
+    fn leave_links(&mut self, set_fd: i32) {
+        for link in self.links.drain(..) {
+            link.with_bells(|bells| {
+                let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, bells.own, 0, 0);
+            });
         }
     }
 }
