@@ -18,6 +18,7 @@ use shunt_os::{mapping, threads};
 use shunt_stats::StreamEntry;
 use shunt_stream::{Reader, Writer};
 
+use crate::inherit::Kin;
 use crate::lock::Lock;
 
 /// What a socket is to us.
@@ -166,8 +167,6 @@ pub struct Socket {
     pub gave_way: AtomicBool,
     /// How often its reader was asked in vain to let it leave the ring.
     pub tries_to_leave: AtomicU32,
-    /// A fork under way has counted the child as a holder.
-    pub counted_for_child: AtomicBool,
     /// When a copy of its descriptor was sent to the peer, which is to close it at once; 0: never.
     pub shown_ns: AtomicU64,
     /// The rendezvous that waits, or -1.
@@ -187,11 +186,7 @@ pub struct Socket {
     /// How many bytes may lie unread in the outgoing ring; 0 is all it holds.
     pub room: AtomicU32,
     pub slot: AtomicU32,
-    /// While inherited: the process whose stream it is, and the bell of its service thread.
-    pub owner: AtomicI32,
-    pub owner_bell: AtomicI32,
-    /// Its number in the family of forked processes, 0 if it never was open at a fork.
-    pub family: AtomicU32,
+    pub kin: Kin,
     pub link: AtomicPtr<Link>,
     pub recv: Lock<RecvSide>,
     pub send: Lock<SendSide>,
@@ -273,7 +268,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.companion_stirred.store(false, Relaxed);
     *socket.tuple.lock() = None;
     socket.link.store(null_mut(), Relaxed);
-    socket.family.store(0, Relaxed);
+    socket.kin.forget();
     socket.slot.store(shunt_link::VACANT, Relaxed);
     socket.room.store(0, Relaxed);
     // SYNC mode -> Socket::mode(): the fields above are seen by who sees the mode.
@@ -386,7 +381,6 @@ impl Socket {
             gave_way: AtomicBool::new(false),
             shown_ns: AtomicU64::new(0),
             tries_to_leave: AtomicU32::new(0),
-            counted_for_child: AtomicBool::new(false),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
             messages_in: AtomicU32::new(0),
@@ -402,9 +396,7 @@ impl Socket {
             full: AtomicBool::new(false),
             room: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
-            owner: AtomicI32::new(0),
-            owner_bell: AtomicI32::new(-1),
-            family: AtomicU32::new(0),
+            kin: Kin::new(),
             link: AtomicPtr::new(null_mut()),
             recv: Lock::new(RecvSide::new()),
             send: Lock::new(SendSide::new()),

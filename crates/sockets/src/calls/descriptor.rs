@@ -70,7 +70,7 @@ pub fn forget(fd: i32) {
             let _ = socket.fd.compare_exchange(fd, -1, SeqCst, Relaxed);
             release(index, fd);
         }
-        Entry::Set(index) => epoll::closed(index, fd),
+        Entry::Set(index) => epoll::lost(index, fd),
         _ => {}
     }
 }
@@ -143,7 +143,7 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
     if !alone {
         inherit::announce_on_tcp(socket);
     }
-    inherit::let_go(socket);
+    socket.kin.let_go();
     socket.aliases.lock().clear();
     socket.close_entry();
     socket.generation.fetch_add(1, Relaxed);

@@ -149,6 +149,7 @@ pub fn start() -> Option<&'static Service> {
         let service: &'static Service = unsafe { &*stopped };
         return spawn(service).then(|| {
             SERVICE.store(stopped, Release);
+            inherit::watch_children(service);
             service
         });
     }
@@ -174,6 +175,7 @@ pub fn start() -> Option<&'static Service> {
         return None;
     }
     SERVICE.store((&raw const *service).cast_mut(), Release);
+    inherit::watch_children(service);
     Some(service)
 }
 

@@ -22,6 +22,15 @@ pub const ALL: &[Scenario] = scenarios![V4;
     an_epoll_set_passed_to_a_program_without_the_library_tells_it,
     an_epoll_set_kept_across_exec_tells,
     an_epoll_set_of_a_spawned_program_tells_it,
+    an_epoll_set_tells_a_child_of_a_stream_added_after_the_fork,
+    an_epoll_set_tells_children_of_every_kind,
+    an_epoll_set_that_a_child_ignores_goes_on,
+    an_epoll_set_that_a_child_closes_goes_on,
+    an_epoll_set_that_its_parent_closed_tells_a_child,
+    an_epoll_set_that_was_moved_tells_a_child,
+    an_epoll_set_is_taken_on_by_a_daemon,
+    a_child_that_polls_an_epoll_set_is_told,
+    a_child_passes_an_epoll_set_on,
 ];
 
 /// A set that holds the stream.
@@ -241,5 +250,196 @@ fn an_epoll_set_of_a_spawned_program_tells_it(a: &Actor) {
     a_program_is_told(a, s, |set| {
         survive_exec(&[set, s]);
         process::spawn(&[&own_binary(), "--helper", "watch", &set.to_string()], &[])
+    });
+}
+
+/// Says what a set tells in a child, which reads nothing.
+fn note_in_child(a: &Actor, set: Fd, name: &str) -> process::Pid {
+    a.child(name, || {
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("told again", epoll_wait(set, 4, 0).said());
+    })
+}
+
+fn an_epoll_set_tells_a_child_of_a_stream_added_after_the_fork(a: &Actor) {
+    let s = a.stream();
+    let (mut set, mut child) = (-1, -1);
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        set = epoll_create();
+        child = a.child("child", || {
+            receive_text(out, 1);
+            for round in 0..3 {
+                a.note(format!("told {round}"), epoll_wait(set, 4, 5000).said());
+            }
+        });
+        a.note("ADD", epoll_add(set, s, EPOLLIN, 7));
+        io::write(into, b"x").value("write");
+    });
+    send_a_byte(a, s);
+    a.server(|| {
+        a.note("child", wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(s, 1));
+    });
+    note_an_arrival(a, s, set, "afterwards");
+}
+
+fn an_epoll_set_tells_children_of_every_kind(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    a.server(|| set = watched(s));
+    send_a_byte(a, s);
+    a.server(|| {
+        let child = note_in_child(a, set, "first child");
+        a.note("first child", wait_for(child));
+        let child = a.child("second child", || {
+            let grandchild = note_in_child(a, set, "grandchild");
+            a.note("grandchild", wait_for(grandchild));
+            a.note("told", epoll_wait(set, 4, 5000).said());
+            a.note("MOD", epoll_mod(set, s, EPOLLIN, 9));
+        });
+        a.note("second child", wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(s, 1));
+    });
+    note_an_arrival(a, s, set, "afterwards");
+}
+
+/// A child that does `step`, and then lives until the end of the pipe.
+fn beside_a_child(a: &Actor, step: impl FnOnce(Fd)) {
+    let s = a.stream();
+    let (mut set, mut child, mut end) = (-1, -1, -1);
+    a.server(|| {
+        set = watched(s);
+        let (out, into) = socket::pipe();
+        child = a.child("child", || {
+            step(set);
+            socket::close(into);
+            receive_text(out, 1);
+        });
+        end = into;
+    });
+    for round in 0..3 {
+        note_an_arrival(a, s, set, &format!("round {round}"));
+    }
+    let later = a.stream();
+    a.server(|| a.note("ADD", epoll_add(set, later, EPOLLIN, 8)));
+    for round in 0..3 {
+        note_an_arrival(a, later, set, &format!("added later, round {round}"));
+    }
+    a.server(|| {
+        socket::close(end);
+        a.note("child", wait_for(child));
+    });
+    note_an_arrival(a, s, set, "afterwards");
+    note_an_arrival(a, later, set, "added later, afterwards");
+}
+
+fn an_epoll_set_that_a_child_ignores_goes_on(a: &Actor) {
+    beside_a_child(a, |_| {});
+}
+
+fn an_epoll_set_that_a_child_closes_goes_on(a: &Actor) {
+    beside_a_child(a, |set| a.note("close", socket::close(set)));
+}
+
+fn an_epoll_set_that_its_parent_closed_tells_a_child(a: &Actor) {
+    let s = a.stream();
+    let mut child = -1;
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        let set = epoll_create();
+        child = a.child("child", || {
+            receive_text(out, 1);
+            a.note("told", epoll_wait(set, 4, 5000).said());
+            a.note("received", receive_text(s, 1));
+            a.note("told again", epoll_wait(set, 4, 0).said());
+        });
+        a.note("ADD", epoll_add(set, s, EPOLLIN, 7));
+        a.note("close", socket::close(set));
+        io::write(into, b"x").value("write");
+    });
+    send_a_byte(a, s);
+    a.server(|| a.note("child", wait_for(child)));
+}
+
+fn an_epoll_set_that_was_moved_tells_a_child(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    a.server(|| set = moved(watched(s), socket::dup));
+    send_a_byte(a, s);
+    a.server(|| {
+        let child = a.child("child", || {
+            let own = moved(set, |set| socket::fcntl(set, libc::F_DUPFD, 300));
+            a.note("told", epoll_wait(own, 4, 5000).said());
+        });
+        a.note("child", wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+fn an_epoll_set_is_taken_on_by_a_daemon(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            for _ in 0..20 {
+                io::send(s, b"question", 0).value("send");
+                receive_text(s, 6);
+            }
+        },
+        || {
+            let (out, into) = socket::pipe();
+            let first = a.child("first", || {
+                let set = watched(s);
+                process::setsid().value("setsid");
+                process::fork(|| {
+                    process::alarm(18);
+                    socket::close(out);
+                    for round in 0..20 {
+                        let told = epoll_wait(set, 4, 5000).said();
+                        a.note(format!("told {round}"), told);
+                        receive_text(s, 8);
+                        io::send(s, b"answer", 0).value("send");
+                    }
+                    0
+                });
+            });
+            socket::close(into);
+            a.note("first", wait_for(first));
+            receive_text(out, 1);
+        },
+    );
+}
+
+fn a_child_that_polls_an_epoll_set_is_told(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    a.server(|| set = watched(s));
+    send_a_byte(a, s);
+    a.server(|| {
+        let child = a.child("child", || {
+            a.note("polled", poll(&[(set, POLLIN)], 5000).0);
+            a.note("told", epoll_wait(set, 4, 5000).said());
+        });
+        a.note("child", wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+fn a_child_passes_an_epoll_set_on(a: &Actor) {
+    let s = a.stream();
+    let (mut set, mut child) = (-1, -1);
+    a.server(|| {
+        set = watched(s);
+        child = a.child("child", || {
+            let program = pass_to_program(a, set, &["PATH=/bin"]);
+            a.note("program", wait_for(program));
+        });
+    });
+    send_a_byte(a, s);
+    a.server(|| {
+        a.note("child", wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
     });
 }

@@ -7,7 +7,7 @@ use shunt_os::{handles, real};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_stats::Reason;
 
-use super::members::{leave_set, manage, release_all, remove, Managed};
+use super::members::{leave_set, manage, release_all, remove, take_over, Managed};
 use super::registration::Registration;
 use super::{put_off, set_at, tag, Set, TAGGED};
 use crate::outcome::Outcome;
@@ -29,6 +29,7 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
         crate::inherit::before_passing(fd);
         return Outcome::PassThrough;
     };
+    take_over(set_index);
     if let Entry::Set(inner_set) = table::get(fd) {
         put_off::settle();
         leave_set(inner_set, Reason::NestedEpoll);
@@ -161,7 +162,9 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
         if inner.kernels.is_some() {
             return None;
         }
-        set.touched.store(true, SeqCst);
+        if !set.may_tag() {
+            return None;
+        }
         let set_fd = set.fd.load(Relaxed);
         let add = libc::EPOLL_CTL_ADD;
         if let Err(error) = handles::epoll_ctl(set_fd, add, fd, TAGGED, tag(fd as u32)) {

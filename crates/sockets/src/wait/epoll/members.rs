@@ -7,7 +7,7 @@ use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
-use super::{put_off, set_at, tag, Set, FREE, TAGGED};
+use super::{each, put_off, set_at, tag, Set, FREE, TAGGED};
 use crate::attach;
 use crate::pool::{self, Membership, Socket};
 use crate::wait::state::State;
@@ -41,7 +41,9 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     if registration.interest.events & bits::EXCLUSIVE != 0 {
         return Managed::Never(Reason::EpollExclusive);
     }
-    set.touched.store(true, SeqCst);
+    if !set.may_tag() {
+        return Managed::Never(Reason::SharedWithOtherProcess);
+    }
     let socket_fd = socket.fd.load(Relaxed);
     let watched = registration.interest.events & (bits::ET | bits::ONESHOT) != 0;
     if watched && registration.fresh && !at_once {
@@ -207,6 +209,7 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
 /// holds nothing of ours any more.
 pub fn leave_set(set_index: u32, reason: Reason) {
     put_off::settle();
+    take_over(set_index);
     let set = set_at(set_index);
     let sockets = {
         let mut inner = set.inner.lock();
@@ -214,9 +217,43 @@ pub fn leave_set(set_index: u32, reason: Reason) {
         inner.registrations.streams()
     };
     attach::leave_all(&sockets, reason);
+    leave_links(set);
+}
+
+fn leave_links(set: &Set) {
     let mut inner = set.inner.lock();
     if set.managed.load(SeqCst) == 0 {
         inner.leave_links(set.fd.load(Relaxed));
+    }
+}
+
+/// As [`leave_set`], for a child that asked the service thread. False if readers did not stop yet.
+pub fn leave_set_soon(set_index: u32) -> bool {
+    let set = set_at(set_index);
+    let sockets = set.inner.lock().registrations.streams();
+    let done = attach::leave_soon(&sockets, Reason::SharedWithOtherProcess).is_empty();
+    if done {
+        leave_links(set);
+        set.kin.announce();
+    }
+    done
+}
+
+/// No set has anything of ours any more, and nobody is there to be asked.
+pub fn announce_all() {
+    each(|_, set| {
+        if !set.inherited.load(Relaxed) {
+            set.kin.announce();
+        }
+    });
+}
+
+/// This process is about to close the set: if another holds it, nothing of ours may stay there.
+pub fn leave_to_others(set_index: u32) {
+    let set = set_at(set_index);
+    if !set.inherited.load(Relaxed) && !set.kin.is_sole_holder() {
+        leave_set(set_index, Reason::SharedWithOtherProcess);
+        set.kin.announce();
     }
 }
 
@@ -257,10 +294,24 @@ pub fn share_all() {
     (0..used).filter(|index| set_at(*index).descriptors.load(Acquire) > 0).for_each(share);
 }
 
-/// A forked child waits on a set of its parent's: it wants the streams in it.
-pub fn take_over(set: &Set) {
-    let sockets = set.inner.lock().registrations.streams();
-    sockets.into_iter().for_each(crate::inherit::touch);
+/// A forked child uses a set of its parent's: the kernel has it from now on, until one of them has it
+/// alone.
+pub fn take_over(set_index: u32) {
+    let set = set_at(set_index);
+    if !set.inherited.load(Relaxed) || !set.inherited.swap(false, AcqRel) {
+        return;
+    }
+    let errno = shunt_os::errno();
+    if set.kin.claim_set() {
+        set.inner.lock().disown();
+        set.managed.store(0, SeqCst);
+    } else {
+        // Its owner is gone without a word.
+        let sockets = set.inner.lock().registrations.streams();
+        sockets.into_iter().for_each(crate::inherit::touch);
+        set.kin.announce();
+    }
+    shunt_os::set_errno(errno);
 }
 
 /// The registration is gone from the kernel's set.

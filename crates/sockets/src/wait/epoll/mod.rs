@@ -17,6 +17,7 @@ use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
 
 use self::registration::{Era, Registrations};
+use crate::inherit::Kin;
 use crate::lock::Lock;
 use crate::pool::{self, Membership};
 use crate::process;
@@ -30,8 +31,9 @@ mod waiting;
 
 pub use control::control;
 pub use members::{
-    drop_from_kernel, forget_all, forget_link, forget_number, is_registered, leave_set, manage_all,
-    release_all, retract_beyond, share, share_all, stir, stir_anew, Managed,
+    announce_all, drop_from_kernel, forget_all, forget_link, forget_number, is_registered,
+    leave_set, leave_set_soon, leave_to_others, manage_all, release_all, retract_beyond, share,
+    share_all, stir, stir_anew, Managed,
 };
 pub use put_off::{settle, settle_for_good};
 pub use waiting::{wait, Limits};
@@ -55,9 +57,11 @@ pub struct Set {
     fd: AtomicI32,
     descriptors: AtomicU32,
     managed: AtomicU32,
-    /// Something of ours has been put into the kernel's set.
+    /// Something of ours has been put into the kernel's set, by this process or its parent.
     touched: AtomicBool,
-    /// The set was open when this process was forked.
+    /// By this process.
+    tagged: AtomicBool,
+    /// The set was open when this process was forked, and has not been used here.
     inherited: AtomicBool,
     /// Another process may have the set, by a fork or a message.
     shared: AtomicBool,
@@ -69,6 +73,8 @@ pub struct Set {
     sleepers: AtomicU32,
     inner: Lock<Inner>,
     policy: Policy,
+    /// Who else has it by a fork.
+    pub kin: Kin,
 }
 
 const SETS: usize = 4096;
@@ -128,6 +134,9 @@ pub fn duplicated(index: u32, fd: i32) {
 /// A descriptor of a set is about to be closed; it names nothing any more.
 pub fn closed(index: u32, fd: i32) {
     let set = set_at(index);
+    if set.descriptors.load(Acquire) == 1 {
+        leave_to_others(index);
+    }
     if set.descriptors.fetch_sub(1, AcqRel) != 1 {
         return rename(index, fd);
     }
@@ -141,6 +150,7 @@ pub fn closed(index: u32, fd: i32) {
     };
     set.managed.store(0, Relaxed);
     set.touched.store(false, Relaxed);
+    set.tagged.store(false, Relaxed);
     set.inherited.store(false, Relaxed);
     set.shared.store(false, Relaxed);
     set.watched.store(false, Relaxed);
@@ -148,7 +158,14 @@ pub fn closed(index: u32, fd: i32) {
         let member = Membership { set: index, fd };
         pool::get(registration.socket).memberships.lock().retain(|m| *m != member);
     }
+    set.kin.let_go();
     FREE.lock().0.push(index);
+}
+
+/// A descriptor of a set names something else now.
+pub fn lost(index: u32, fd: i32) {
+    rename(index, fd);
+    closed(index, fd);
 }
 
 /// Where the number closes by which we reach the kernel's set, a copy takes its place.
@@ -174,6 +191,7 @@ impl Set {
             descriptors: AtomicU32::new(0),
             managed: AtomicU32::new(0),
             touched: AtomicBool::new(false),
+            tagged: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             watched: AtomicBool::new(false),
@@ -189,7 +207,20 @@ impl Set {
                 kernels: None,
             }),
             policy: Policy::new(),
+            kin: Kin::new(),
         }
+    }
+
+    /// Whether this process has, or had, something of ours in the kernel's set.
+    pub fn is_tagged(&self) -> bool {
+        self.tagged.load(SeqCst)
+    }
+
+    /// Before something of ours is put into the kernel's set. False: it must not be.
+    fn may_tag(&self) -> bool {
+        self.touched.store(true, SeqCst);
+        self.tagged.store(true, SeqCst);
+        self.kin.may_tag()
     }
 
     fn doings(&self) -> u32 {
@@ -290,6 +321,15 @@ impl Inner {
         }
     }
 
+    /// What was the parent's is the kernel's.
+    fn disown(&mut self) {
+        self.candidates.clear();
+        for (_, registration) in self.registrations.all_mut() {
+            registration.managed = false;
+            registration.queued = false;
+        }
+    }
+
     fn leave_links(&mut self, set_fd: i32) {
         for link in self.links.drain(..) {
             link.with_bells(|bells| {
@@ -299,11 +339,37 @@ impl Inner {
     }
 }
 
-/// In a forked child: nobody holds a lock.
+/// Every open set.
+pub fn each(mut visit: impl FnMut(u32, &'static Set)) {
+    let used = FREE.lock().1;
+    visit_open(used, &mut visit);
+}
+
+/// As [`each`], unless that would have to wait.
+pub fn try_each(mut visit: impl FnMut(&'static Set)) {
+    let used = FREE.try_lock().map_or(0, |free| free.1);
+    visit_open(used, &mut |_, set| visit(set));
+}
+
+fn visit_open(used: u32, visit: &mut impl FnMut(u32, &'static Set)) {
+    for index in 0..used {
+        let set = set_at(index);
+        if set.descriptors.load(Acquire) > 0 {
+            visit(index, set);
+        }
+    }
+}
+
+/// What the family has to do with a set.
+pub fn kin(index: u32) -> &'static Kin {
+    &set_at(index).kin
+}
+
+/// In a forked child: nobody holds a lock. `bell` calls the parent.
 ///
 /// # Safety
 /// The process has one thread.
-pub unsafe fn after_fork() {
+pub unsafe fn after_fork(bell: i32) {
     // SAFETY: one thread, by the caller's word.
     unsafe { FREE.force_open() };
     let used = FREE.lock().1;
@@ -313,6 +379,12 @@ pub unsafe fn after_fork() {
         unsafe { set.inner.force_open() };
         set.inner.lock().links.clear();
         set.sleepers.store(0, Relaxed);
-        set.inherited.store(true, Relaxed);
+        set.kin.counted(false);
+        if set.descriptors.load(Relaxed) > 0 && !set.inherited.swap(true, Relaxed) {
+            set.kin.inherit(bell);
+            // The parent's entries are to be known, also later ones.
+            set.touched.store(true, Relaxed);
+            set.tagged.store(false, Relaxed);
+        }
     }
 }
