@@ -55,8 +55,8 @@ pub struct Kin {
     owner_bell: AtomicI32,
 }
 
-impl Kin {
-    pub const fn new() -> Kin {
+impl Default for Kin {
+    fn default() -> Kin {
         Kin {
             number: AtomicU32::new(0),
             counted_for_child: AtomicBool::new(false),
@@ -64,7 +64,9 @@ impl Kin {
             owner_bell: AtomicI32::new(-1),
         }
     }
+}
 
+impl Kin {
     /// It is another one's from now on.
     pub fn forget(&self) {
         self.number.store(0, Relaxed);

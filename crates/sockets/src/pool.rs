@@ -396,7 +396,7 @@ impl Socket {
             full: AtomicBool::new(false),
             room: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
-            kin: Kin::new(),
+            kin: Kin::default(),
             link: AtomicPtr::new(null_mut()),
             recv: Lock::new(RecvSide::new()),
             send: Lock::new(SendSide::new()),

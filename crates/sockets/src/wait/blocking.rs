@@ -152,8 +152,8 @@ impl Patience {
         if left == Some(0) {
             return Woken::TimedOut;
         }
-        // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop.
         let before = critical::handled();
+        // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop.
         let slept = unsafe { park::wait_cancellable(word, value, left, cancelled, self.name()) };
         policy.observe(clock::now_ns() - self.began, true);
         match slept {

@@ -40,8 +40,10 @@ fn watched(s: Fd) -> Fd {
     set
 }
 
+type Copying = fn(Fd) -> Got;
+
 /// Ways to another number.
-const COPIES: &[(&str, fn(Fd) -> Got)] = &[
+const COPIES: &[(&str, Copying)] = &[
     ("dup", socket::dup),
     ("dup2", |set| socket::dup2(set, 300)),
     ("dup3", |set| socket::dup3(set, 301, libc::O_CLOEXEC)),
@@ -50,7 +52,7 @@ const COPIES: &[(&str, fn(Fd) -> Got)] = &[
 ];
 
 /// The set under another number; the old one is closed.
-fn moved(set: Fd, how: fn(Fd) -> Got) -> Fd {
+fn moved(set: Fd, how: Copying) -> Fd {
     let copy = how(set).fd("a copy");
     socket::close(set);
     copy

@@ -207,7 +207,7 @@ impl Set {
                 kernels: None,
             }),
             policy: Policy::new(),
-            kin: Kin::new(),
+            kin: Kin::default(),
         }
     }
 
