@@ -167,12 +167,25 @@ impl Kin {
         self.member().is_some_and(|member| member.state.load(Acquire) & (ASKED | ON_TCP) == ASKED)
     }
 
-    /// Before entries of ours are put into a set. False while it is held by others of whom one wants
-    /// to use it, or did: it is the kernel's.
+    /// Before entries of ours are put into a set. False once another process wanted to use it.
     pub fn may_tag(&self) -> bool {
         let Some(member) = self.member() else { return true };
-        let before = member.state.fetch_or(TAGGED, SeqCst);
-        before & (ASKED | ON_TCP) == 0 || member.holders.load(Acquire) <= 1
+        member.state.fetch_or(TAGGED, SeqCst) & (ASKED | ON_TCP) == 0
+    }
+
+    /// Whether others used a set as well, and are gone.
+    #[inline]
+    pub fn is_renewable(&self) -> bool {
+        self.member().is_some_and(|member| {
+            member.holders.load(Acquire) <= 1 && member.state.load(SeqCst) & (ASKED | ON_TCP) != 0
+        })
+    }
+
+    /// Such a set is this process's again. True once.
+    pub fn renew(&self) -> bool {
+        let asked =
+            |member: &Member| member.state.fetch_and(TAGGED, SeqCst) & (ASKED | ON_TCP) != 0;
+        self.is_renewable() && self.member().is_some_and(asked)
     }
 
     /// A child uses a set of its parent's: it becomes the kernel's. True if that is so; the owner may
@@ -279,7 +292,7 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
         some |= socket.kin.count_child().is_some() && service::running().is_some();
     });
     wait::epoll::each(|_, set| {
-        // Who had it besides is gone: what they asked for is, too.
+        set.renew();
         let alone = set.kin.is_sole_holder();
         let Some(member) = set.kin.count_child() else { return };
         if alone {
@@ -401,7 +414,7 @@ pub fn answer_children(bell: i32) {
     handles::silence(bell);
     let mut asked = Vec::new();
     pool::each(|index, socket| {
-        if socket.kin.is_asked_for() {
+        if socket.mode() != Mode::Inherited && socket.kin.is_asked_for() {
             asked.push(index);
         }
     });

@@ -87,6 +87,7 @@ fn add(
     event: *mut epoll_event,
 ) -> Outcome {
     let (set, socket) = (set_at(set_index), pool::get(index));
+    set.renew();
     let mut put_off = put_off::take(set_index, fd);
     if put_off && !(Interest::new(asked.events, 0).is_level() && socket.mode() == Mode::Plain) {
         let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);

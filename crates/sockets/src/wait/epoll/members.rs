@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::{each, put_off, set_at, tag, Set, FREE, TAGGED};
 use crate::attach;
-use crate::pool::{self, Membership, Socket};
+use crate::pool::{self, Membership, Mode, Socket};
 use crate::wait::state::State;
 
 /// Whether a stream's registrations are ours.
@@ -41,7 +41,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     if registration.interest.events & bits::EXCLUSIVE != 0 {
         return Managed::Never(Reason::EpollExclusive);
     }
-    if !set.may_tag() {
+    if registration.foreign || !set.may_tag() {
         return Managed::Never(Reason::SharedWithOtherProcess);
     }
     let socket_fd = socket.fd.load(Relaxed);
@@ -227,10 +227,16 @@ fn leave_links(set: &Set) {
     }
 }
 
-/// As [`leave_set`], for a child that asked the service thread. False if readers did not stop yet.
+/// The rings' streams leave the set, for a child that asked the service thread. False if readers did not
+/// stop yet.
 pub fn leave_set_soon(set_index: u32) -> bool {
     let set = set_at(set_index);
-    let sockets = set.inner.lock().registrations.streams();
+    if set.inherited.load(Relaxed) {
+        // Another one was asked.
+        return true;
+    }
+    let mut sockets = set.inner.lock().registrations.streams();
+    sockets.retain(|index| pool::get(*index).mode() == Mode::Attached);
     let done = attach::leave_soon(&sockets, Reason::SharedWithOtherProcess).is_empty();
     if done {
         leave_links(set);
@@ -251,10 +257,13 @@ pub fn announce_all() {
 /// This process is about to close the set: if another holds it, nothing of ours may stay there.
 pub fn leave_to_others(set_index: u32) {
     let set = set_at(set_index);
-    if !set.inherited.load(Relaxed) && !set.kin.is_sole_holder() {
-        leave_set(set_index, Reason::SharedWithOtherProcess);
-        set.kin.announce();
+    if set.inherited.load(Relaxed) || set.kin.is_sole_holder() {
+        return;
     }
+    if set.managed.load(SeqCst) != 0 || !set.inner.lock().links.is_empty() {
+        leave_set(set_index, Reason::SharedWithOtherProcess);
+    }
+    set.kin.announce();
 }
 
 /// A link whose peer is gone and which no stream uses leaves every set.

@@ -223,6 +223,19 @@ impl Set {
         self.kin.may_tag()
     }
 
+    /// If the others who used the set are gone, what is added from now on is ours to tell of again.
+    pub fn renew(&self) {
+        if !self.kin.is_renewable() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if self.kin.renew() {
+            for (_, registration) in inner.registrations.all_mut() {
+                registration.foreign = true;
+            }
+        }
+    }
+
     fn doings(&self) -> u32 {
         super::doings(&self.inner.lock().links)
     }
