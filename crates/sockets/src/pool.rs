@@ -19,6 +19,7 @@ use shunt_os::{mapping, threads};
 use shunt_stats::StreamEntry;
 use shunt_stream::{Reader, Writer};
 
+use crate::inherit::Kin;
 /// What a socket is to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -165,8 +166,6 @@ pub struct Socket {
     pub gave_way: AtomicBool,
     /// How often its reader was asked in vain to let it leave the ring.
     pub tries_to_leave: AtomicU32,
-    /// A fork under way has counted the child as a holder.
-    pub counted_for_child: AtomicBool,
     /// When a copy of its descriptor was sent to the peer, which is to close it at once; 0: never.
     pub shown_ns: AtomicU64,
     /// The rendezvous that waits, or -1.
@@ -186,11 +185,7 @@ pub struct Socket {
     /// How many bytes may lie unread in the outgoing ring; 0 is all it holds.
     pub room: AtomicU32,
     pub slot: AtomicU32,
-    /// While inherited: the process whose stream it is, and the bell of its service thread.
-    pub owner: AtomicI32,
-    pub owner_bell: AtomicI32,
-    /// Its number in the family of forked processes, 0 if it never was open at a fork.
-    pub family: AtomicU32,
+    pub kin: Kin,
     pub link: AtomicPtr<Link>,
     pub recv: Lock<RecvSide>,
     pub send: Lock<SendSide>,
@@ -272,7 +267,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.companion_stirred.store(false, Relaxed);
     *socket.tuple.lock() = None;
     socket.link.store(null_mut(), Relaxed);
-    socket.family.store(0, Relaxed);
+    socket.kin.forget();
     socket.slot.store(shunt_link::VACANT, Relaxed);
     socket.room.store(0, Relaxed);
     // SYNC mode -> Socket::mode(): the fields above are seen by who sees the mode.
@@ -385,7 +380,6 @@ impl Socket {
             gave_way: AtomicBool::new(false),
             shown_ns: AtomicU64::new(0),
             tries_to_leave: AtomicU32::new(0),
-            counted_for_child: AtomicBool::new(false),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
             messages_in: AtomicU32::new(0),
@@ -401,9 +395,7 @@ impl Socket {
             full: AtomicBool::new(false),
             room: AtomicU32::new(0),
             slot: AtomicU32::new(shunt_link::VACANT),
-            owner: AtomicI32::new(0),
-            owner_bell: AtomicI32::new(-1),
-            family: AtomicU32::new(0),
+            kin: Kin::default(),
             link: AtomicPtr::new(null_mut()),
             recv: Lock::new(RecvSide::new()),
             send: Lock::new(SendSide::new()),

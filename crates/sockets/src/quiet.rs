@@ -131,5 +131,8 @@ fn keep_still(reason: Reason) {
     attach::wait_until(SETTLE_NS_MAX, || {
         streams.iter().all(|index| pool::get(*index).mode() != Mode::Attached)
     });
+    // Nobody is there to answer children.
+    streams.iter().for_each(|index| inherit::announce_on_tcp(pool::get(*index)));
+    epoll::announce_all();
     service::stop();
 }

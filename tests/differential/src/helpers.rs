@@ -1,11 +1,12 @@
 //! What the scenarios' other programs do: this same binary, started by exec or spawn, with the
 //! library or without it.
 
-use crate::calls::{io, process, Fd, Got};
+use crate::calls::{io, process, wait, Fd, Got};
 
 /// `helper echo FD`: sends back what it reads until the stream ends.
 /// `helper check FD SEED FROM`: fails unless the rest of the stream is what it should be.
-/// `helper take`: does the same on a descriptor that it is passed over standard input.
+/// `helper take`: does the first on a descriptor that it is passed over standard input.
+/// `helper watch FD`, `helper take-set`: ends with the data that an epoll set tells as its status.
 pub fn run(arguments: &[String]) -> i32 {
     process::end_with_parent();
     process::alarm(18);
@@ -16,7 +17,17 @@ pub fn run(arguments: &[String]) -> i32 {
             check(fd.parse().expect("a descriptor number"), number(seed), number(from) as usize)
         }
         ["take"] => echo(io::take_descriptor(0).fd("a passed descriptor")),
+        ["watch", fd] => watch(fd.parse().expect("a descriptor number")),
+        ["take-set"] => watch(io::take_descriptor(0).fd("a passed descriptor")),
         _ => 2,
+    }
+}
+
+fn watch(set: Fd) -> i32 {
+    match wait::epoll_wait(set, 4, 5000).events[..] {
+        [(events, data)] if events == libc::EPOLLIN as u32 && data < 100 => data as i32,
+        [] => 101,
+        _ => 102,
     }
 }
 
@@ -62,7 +73,7 @@ pub fn check(fd: Fd, seed: u64, from: usize) -> i32 {
         match io::read(fd, &mut room) {
             Got::Value(0) => break,
             Got::Errno(libc::EAGAIN) => {
-                crate::calls::wait::poll(&[(fd, libc::POLLIN)], 10_000);
+                wait::poll(&[(fd, libc::POLLIN)], 10_000);
             }
             Got::Errno(_) => return 3,
             got => checker.take(&room[..got.count().expect("read gave a count")]),

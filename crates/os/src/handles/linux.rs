@@ -595,6 +595,15 @@ pub fn credentials(fd: i32) -> Result<libc::ucred> {
     Ok(who)
 }
 
+/// Whether two descriptors name one open file (kcmp(2)); false if the kernel does not say.
+pub fn is_same_file(one: i32, other: i32) -> bool {
+    const FILE: i32 = 0;
+    let own = crate::raw::getpid();
+    // SAFETY: no pointers are passed.
+    let order = unsafe { sys!(libc::SYS_kcmp, own, own, FILE, one, other) };
+    order == Ok(0)
+}
+
 /// The kernel's name of a socket, the same for every descriptor of it (SO_COOKIE).
 pub fn cookie(fd: i32) -> Result<u64> {
     let mut value = 0u64;

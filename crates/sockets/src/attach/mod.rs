@@ -9,7 +9,7 @@ use shunt_link::Link;
 use shunt_os::{handles, park, tcp};
 use shunt_pairing::message::{Kind, Message};
 use shunt_ring::FUTEX;
-use shunt_stats::{Carrier, Reason};
+use shunt_stats::Carrier;
 use shunt_stream::{ReaderOn, Violation, WriterOn};
 
 use self::writer::{left_ring, note_tx_on_tcp};
@@ -112,7 +112,7 @@ pub fn try_agree(index: u32, socket: &'static Socket) {
     match managed(socket) {
         Managed::All => {}
         Managed::Later => return,
-        Managed::Never => return leave(index, Reason::NestedEpoll),
+        Managed::Never(reason) => return leave(index, reason),
     }
     let mut recv = socket.recv.lock();
     if socket.mode() == Mode::Attached {

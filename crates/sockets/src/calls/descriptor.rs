@@ -70,7 +70,7 @@ pub fn forget(fd: i32) {
             let _ = socket.fd.compare_exchange(fd, -1, SeqCst, Relaxed);
             release(index, fd);
         }
-        Entry::Set(index) => epoll::closed(index),
+        Entry::Set(index) => epoll::lost(index, fd),
         _ => {}
     }
 }
@@ -143,7 +143,7 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
     if !alone {
         inherit::announce_on_tcp(socket);
     }
-    inherit::let_go(socket);
+    socket.kin.let_go();
     socket.aliases.lock().clear();
     socket.close_entry();
     socket.generation.fetch_add(1, Relaxed);
@@ -164,7 +164,7 @@ fn before_close(fd: i32) {
         }
         Entry::Set(index) => {
             table::set(fd, Entry::Unknown);
-            epoll::closed(index);
+            epoll::closed(index, fd);
         }
         Entry::Foreign => {
             table::set(fd, Entry::Unknown);
@@ -247,7 +247,12 @@ pub fn before_aio(fd: c_int) {
 /// numbers than we know.
 pub fn copied(fd: c_int) {
     forget(fd);
-    let Ok(cookie) = handles::cookie(fd) else { return };
+    let Ok(cookie) = handles::cookie(fd) else {
+        if let Some(index) = epoll::find(fd) {
+            epoll::duplicated(index, fd);
+        }
+        return;
+    };
     let mut same = None;
     pool::each(|index, socket| {
         if socket.mode() != Mode::Free && handles::cookie(socket.fd.load(Relaxed)) == Ok(cookie) {

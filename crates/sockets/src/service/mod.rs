@@ -60,9 +60,6 @@ pub struct Service {
     stopping: AtomicBool,
     epoll: i32,
     bell: i32,
-    /// Where children of this process ring when they want a stream of its. Made with the rest: at a
-    /// fork the table of descriptors may be full.
-    family_bell: i32,
     requests: Lock<Vec<Request>>,
     links: Lock<Vec<Known>>,
     /// Streams whose rings were found full by sends that may not wait.
@@ -156,25 +153,24 @@ pub fn start() -> Option<&'static Service> {
         let service: &'static Service = unsafe { &*stopped };
         return spawn(service).then(|| {
             SERVICE.store(stopped, Release);
+            inherit::watch_children(service);
             service
         });
     }
-    let made = [handles::epoll(), handles::eventfd(), handles::eventfd()];
+    let made = [handles::epoll(), handles::eventfd()];
     let give_up = || made.into_iter().flatten().for_each(handles::close);
-    let [Ok(epoll), Ok(bell), Ok(family_bell)] = made else {
+    let [Ok(epoll), Ok(bell)] = made else {
         give_up();
         return None;
     };
-    let watched = [(bell, tag::BELL), (family_bell, tag::FAMILY)].into_iter().all(|(bell, tag)| {
-        handles::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell, libc::EPOLLIN as u32, tag).is_ok()
-    });
+    let add = libc::EPOLL_CTL_ADD;
+    let watched = handles::epoll_ctl(epoll, add, bell, libc::EPOLLIN as u32, tag::BELL).is_ok();
     let service: &'static Service = Box::leak(Box::new(Service {
         thread: Lock::new(None),
         begun: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
         epoll,
         bell,
-        family_bell,
         requests: Lock::new(Vec::new()),
         links: Lock::new(Vec::new()),
         full: Lock::new(Vec::new()),
@@ -187,6 +183,7 @@ pub fn start() -> Option<&'static Service> {
         return None;
     }
     SERVICE.store((&raw const *service).cast_mut(), Release);
+    inherit::watch_children(service);
     Some(service)
 }
 
@@ -260,6 +257,13 @@ impl Service {
             libc::EPOLLIN as u32,
             data,
         );
+    }
+
+    /// Children ring this bell when they want a stream or a set of ours.
+    pub fn watch_family(&self, bell: i32) {
+        let data = tag::FAMILY | bell as u64;
+        let events = libc::EPOLLIN as u32;
+        let _ = handles::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, bell, events, data);
     }
 
     /// Ends, resets and bytes on an attached stream's kernel connection.
@@ -379,7 +383,7 @@ impl Work {
                 }
             }
             tag::ORPHAN => self.orphan_event(index as i32),
-            tag::FAMILY => inherit::answer_children(self.service.family_bell),
+            tag::FAMILY => inherit::answer_children(index as i32),
             _ => {}
         }
     }
@@ -438,22 +442,21 @@ fn settle(socket: &Socket, generation: u32, reason: Reason) {
 }
 
 /// In a forked child: the service and its links are the parent's. Their descriptors are closed,
-/// so that the parent's death is seen by its peers. What it returns is left open: the bell for the
-/// child to ring when it wants a stream of its parent's.
+/// so that the parent's death is seen by its peers.
 ///
 /// # Safety
 /// The process has one thread.
-pub unsafe fn after_fork() -> Option<i32> {
+pub unsafe fn after_fork() {
     // SAFETY: one thread, by the caller's word.
     unsafe { STARTING.force_open() };
     let stopped = STOPPED.swap(null_mut(), AcqRel);
     // SAFETY: leaked when made; one that was stopped has none but these.
     if let Some(stopped) = unsafe { stopped.as_ref() } {
-        [stopped.epoll, stopped.bell, stopped.family_bell].into_iter().for_each(handles::close);
+        [stopped.epoll, stopped.bell].into_iter().for_each(handles::close);
     }
     let service = SERVICE.swap(null_mut(), AcqRel);
     // SAFETY: leaked when made.
-    let service = unsafe { service.as_ref() }?;
+    let Some(service) = (unsafe { service.as_ref() }) else { return };
     // SAFETY: one thread.
     unsafe {
         service.links.force_open();
@@ -474,5 +477,4 @@ pub unsafe fn after_fork() -> Option<i32> {
     }
     handles::close(service.epoll);
     handles::close(service.bell);
-    Some(service.family_bell)
 }

@@ -15,6 +15,7 @@ use shunt_os::lock::Lock;
 use shunt_os::{clock, handles, memory, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
+use shunt_stats::Reason;
 
 use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
@@ -70,7 +71,9 @@ pub unsafe fn poll(
                 Mode::Inherited => crate::inherit::touch(index),
                 _ => {}
             },
-            Entry::Set(set) if entry.fd >= 0 => crate::wait::epoll::leave_nested(set),
+            Entry::Set(set) if entry.fd >= 0 => {
+                crate::wait::epoll::leave_set(set, Reason::NestedEpoll);
+            }
             _ => {}
         }
     }

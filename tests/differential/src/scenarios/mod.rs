@@ -10,6 +10,7 @@ mod other_ways;
 mod processes;
 mod readiness;
 mod sandboxes;
+mod sets;
 mod strange;
 mod threads;
 
@@ -45,6 +46,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         ends::ALL,
         readiness::ALL,
         sandboxes::ALL,
+        sets::ALL,
         left_bytes::ALL,
         other_ways::ALL,
         strange::ALL,

@@ -715,20 +715,23 @@ fn epoll_edge_is_armed_again_by_mod(a: &Actor) {
     });
 }
 
-/// inet_shutdown wakes whoever waits, whatever has changed.
+/// inet_shutdown wakes whoever waits, whatever has changed. (That of writing does it again, when its FIN
+/// is acknowledged.)
 fn epoll_edge_is_made_by_every_shutdown(a: &Actor) {
     let s = a.stream();
     a.client(|| {
         let set = watched(s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
         a.note("room", epoll_wait(set, 4, 5000).said());
         a.note("again", epoll_wait(set, 4, 0).said());
-        for how in [libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR] {
-            a.note("shutdown", socket::shutdown(s, how));
+        for _ in 0..3 {
+            a.note("shutdown", socket::shutdown(s, libc::SHUT_RD));
             a.note("told", epoll_wait(set, 4, 5000).said());
             a.note("again", epoll_wait(set, 4, 0).said());
         }
         a.note("no such direction", socket::shutdown(s, 7));
         a.note("not told", epoll_wait(set, 4, 0).said());
+        a.note("of writing", socket::shutdown(s, libc::SHUT_WR));
+        a.note("told", epoll_wait(set, 4, 5000).said());
     });
 }
 

@@ -7,7 +7,7 @@ use shunt_os::{handles, real};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_stats::Reason;
 
-use super::members::{leave_nested, manage, release_all, remove, Managed};
+use super::members::{leave_set, manage, release_all, remove, take_over, Managed};
 use super::registration::Registration;
 use super::{put_off, set_at, tag, Set, TAGGED};
 use crate::outcome::Outcome;
@@ -29,10 +29,10 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
         crate::inherit::before_passing(fd);
         return Outcome::PassThrough;
     };
-    let set = set_at(set_index);
+    take_over(set_index);
     if let Entry::Set(inner_set) = table::get(fd) {
         put_off::settle();
-        leave_nested(inner_set);
+        leave_set(inner_set, Reason::NestedEpoll);
         return Outcome::PassThrough;
     }
     // SAFETY: the program passes a valid event with ADD and MOD; a bad pointer is the kernel's to
@@ -46,15 +46,14 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     };
     if let Some(asked) = asked {
         if (asked.u64 >> 32) as u32 == process::secret() {
-            set.inner.lock().clash = true;
-            leave_nested(set_index);
+            leave_set(set_index, Reason::NestedEpoll);
         }
     }
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
     match (operation, asked) {
-        (libc::EPOLL_CTL_ADD, Some(asked)) => add(set_index, index, fd, asked, event),
+        (libc::EPOLL_CTL_ADD, Some(asked)) => add((set_fd, set_index), index, fd, asked, event),
         (libc::EPOLL_CTL_MOD, Some(asked)) => modify(set_index, fd, asked),
-        (libc::EPOLL_CTL_DEL, _) => delete(set_index, index, fd, event),
+        (libc::EPOLL_CTL_DEL, _) => delete((set_fd, set_index), index, fd, event),
         _ => Outcome::PassThrough,
     }
 }
@@ -81,14 +80,14 @@ fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outc
 }
 
 fn add(
-    set_index: u32,
+    (set_fd, set_index): (i32, u32),
     index: u32,
     fd: i32,
     asked: epoll_event,
     event: *mut epoll_event,
 ) -> Outcome {
     let (set, socket) = (set_at(set_index), pool::get(index));
-    let set_fd = set.fd.load(Relaxed);
+    set.renew();
     let mut put_off = put_off::take(set_index, fd);
     if put_off && !(Interest::new(asked.events, 0).is_level() && socket.mode() == Mode::Plain) {
         let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -139,17 +138,18 @@ fn add(
         if watched {
             inner.remember(fd);
         }
-        (exclusive || inner.clash || inner.nested, known)
+        (exclusive.then_some(Reason::EpollExclusive).or(inner.kernels), known)
     };
     if !known {
         socket.memberships.lock().push(Membership { set: set_index, fd });
     }
-    if unserved {
-        let reason = if exclusive { Reason::EpollExclusive } else { Reason::NestedEpoll };
+    if let Some(reason) = unserved {
         attach::leave(index, reason);
-    } else if socket.mode() == Mode::Attached && manage(set, socket, fd, true) == Managed::Never {
+    } else if socket.mode() == Mode::Attached {
         // Attached while it was added, and perhaps on the ring already.
-        attach::leave(index, Reason::NestedEpoll);
+        if let Managed::Never(reason) = manage(set, socket, fd, true) {
+            attach::leave(index, reason);
+        }
     }
     Outcome::Genuine(0)
 }
@@ -160,10 +160,12 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
     let link = socket.link()?;
     let known = {
         let mut inner = set.inner.lock();
-        if inner.clash || inner.nested {
+        if inner.kernels.is_some() {
             return None;
         }
-        set.touched.store(true, SeqCst);
+        if !set.may_tag() {
+            return None;
+        }
         let set_fd = set.fd.load(Relaxed);
         let add = libc::EPOLL_CTL_ADD;
         if let Err(error) = handles::epoll_ctl(set_fd, add, fd, TAGGED, tag(fd as u32)) {
@@ -221,7 +223,12 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
     Outcome::Handled(0)
 }
 
-fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outcome {
+fn delete(
+    (set_fd, set_index): (i32, u32),
+    index: u32,
+    fd: i32,
+    event: *mut epoll_event,
+) -> Outcome {
     let set = set_at(set_index);
     // With none of ours in the set, the kernel has them all.
     if set.managed.load(SeqCst) != 0 {
@@ -255,7 +262,7 @@ fn delete(set_index: u32, index: u32, fd: i32, event: *mut epoll_event) -> Outco
         }
     }
     // SAFETY: the program's own arguments.
-    let result = unsafe { real::epoll_ctl(set.fd.load(Relaxed), libc::EPOLL_CTL_DEL, fd, event) };
+    let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, event) };
     if result != 0 {
         return Outcome::Genuine(result as isize);
     }

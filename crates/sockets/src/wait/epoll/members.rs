@@ -7,9 +7,9 @@ use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
-use super::{put_off, set_at, tag, Set, FREE, TAGGED};
+use super::{each, put_off, set_at, tag, Set, FREE, TAGGED};
 use crate::attach;
-use crate::pool::{self, Membership, Socket};
+use crate::pool::{self, Membership, Mode, Socket};
 use crate::wait::state::State;
 
 /// Whether a stream's registrations are ours.
@@ -19,8 +19,9 @@ pub enum Managed {
     /// An edge may be reported by the kernel just now, or was, for bytes that are still unread; once
     /// they are read, it can be told from the next.
     Later,
-    /// The kernel's registration cannot be reached (its descriptor was closed, a copy lives).
-    Never,
+    /// The set is the kernel's; or its registration cannot be reached (its descriptor was closed, a
+    /// copy lives).
+    Never(Reason),
 }
 
 /// Takes a registration over from the kernel, now that the stream is attached. `at_once`: an event
@@ -29,15 +30,20 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     let mut inner = set.inner.lock();
     let set_fd = set.fd.load(Relaxed);
     let Some(link) = socket.link() else { return Managed::All };
-    let nested = inner.nested;
+    let kernels = inner.kernels;
     let Some(registration) = inner.registrations.get_mut(fd) else { return Managed::All };
     if registration.managed || registration.deleted {
         return Managed::All;
     }
-    if nested || registration.interest.events & bits::EXCLUSIVE != 0 {
-        return Managed::Never;
+    if let Some(reason) = kernels {
+        return Managed::Never(reason);
     }
-    set.touched.store(true, SeqCst);
+    if registration.interest.events & bits::EXCLUSIVE != 0 {
+        return Managed::Never(Reason::EpollExclusive);
+    }
+    if registration.foreign || !set.may_tag() {
+        return Managed::Never(Reason::SharedWithOtherProcess);
+    }
     let socket_fd = socket.fd.load(Relaxed);
     let watched = registration.interest.events & (bits::ET | bits::ONESHOT) != 0;
     if watched && registration.fresh && !at_once {
@@ -56,7 +62,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     }
     let change = registration.change();
     if handles::epoll_ctl(set_fd, change, fd, TAGGED, tag(fd as u32)).is_err() {
-        return Managed::Never;
+        return Managed::Never(Reason::LeftInEpoll);
     }
     registration.parked = false;
     let data = registration.interest.data;
@@ -75,7 +81,7 @@ pub fn manage_all(socket: &'static Socket) -> Managed {
     for member in members {
         match manage(set_at(member.set), socket, member.fd, false) {
             Managed::All => {}
-            Managed::Never => return Managed::Never,
+            Managed::Never(reason) => return Managed::Never(reason),
             Managed::Later => worst = Managed::Later,
         }
     }
@@ -106,7 +112,7 @@ fn release(socket: &Socket, member: Membership) {
     registration.parked = interest.disabled && !deleted && !shared;
     let parked = registration.parked;
     inner.candidates.retain(|candidate| *candidate != member.fd);
-    set.managed.fetch_sub(1, SeqCst);
+    let last = set.managed.fetch_sub(1, SeqCst) == 1;
     let (change, events, data) = if deleted || parked {
         (libc::EPOLL_CTL_DEL, 0, 0)
     } else if interest.disabled {
@@ -114,7 +120,11 @@ fn release(socket: &Socket, member: Membership) {
     } else {
         (libc::EPOLL_CTL_MOD, interest.events, interest.data)
     };
-    let _ = handles::epoll_ctl(set.fd.load(Relaxed), change, member.fd, events, data);
+    let set_fd = set.fd.load(Relaxed);
+    let _ = handles::epoll_ctl(set_fd, change, member.fd, events, data);
+    if last {
+        inner.leave_links(set_fd);
+    }
     if !deleted {
         return inner.registrations.set_apart(member.fd, true);
     }
@@ -152,8 +162,10 @@ pub fn forget_all(socket: &'static Socket) -> Vec<Membership> {
 /// The connection stays open under a descriptor of ours: the kernel is to drop them all the same.
 pub fn drop_from_kernel(members: &[Membership]) {
     for member in members {
-        let set = set_at(member.set).fd.load(Relaxed);
-        let _ = handles::epoll_ctl(set, libc::EPOLL_CTL_DEL, member.fd, 0, 0);
+        let set = set_at(member.set);
+        let _held = set.inner.lock();
+        let set_fd = set.fd.load(Relaxed);
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, member.fd, 0, 0);
     }
 }
 
@@ -193,26 +205,65 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
     }
 }
 
-/// The set's readiness is watched through its own descriptor, which only the kernel can signal:
-/// its streams go back to TCP.
-pub fn leave_nested(set_index: u32) {
+/// The set is watched by somebody whom only the kernel can tell: its streams go back to TCP, and it
+/// holds nothing of ours any more.
+pub fn leave_set(set_index: u32, reason: Reason) {
     put_off::settle();
+    take_over(set_index);
     let set = set_at(set_index);
     let sockets = {
         let mut inner = set.inner.lock();
-        inner.nested = true;
+        inner.kernels.get_or_insert(reason);
         inner.registrations.streams()
     };
-    attach::leave_all(&sockets, Reason::NestedEpoll);
+    attach::leave_all(&sockets, reason);
+    leave_links(set);
+}
+
+fn leave_links(set: &Set) {
     let mut inner = set.inner.lock();
     if set.managed.load(SeqCst) == 0 {
-        let set_fd = set.fd.load(Relaxed);
-        for link in inner.links.drain(..) {
-            link.with_bells(|bells| {
-                let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, bells.own, 0, 0);
-            });
-        }
+        inner.leave_links(set.fd.load(Relaxed));
     }
+}
+
+/// The rings' streams leave the set, for a child that asked the service thread. False if readers did not
+/// stop yet.
+pub fn leave_set_soon(set_index: u32) -> bool {
+    let set = set_at(set_index);
+    if set.inherited.load(Relaxed) {
+        // Another one was asked.
+        return true;
+    }
+    let mut sockets = set.inner.lock().registrations.streams();
+    sockets.retain(|index| pool::get(*index).mode() == Mode::Attached);
+    let done = attach::leave_soon(&sockets, Reason::SharedWithOtherProcess).is_empty();
+    if done {
+        leave_links(set);
+        set.kin.announce();
+    }
+    done
+}
+
+/// No set has anything of ours any more, and nobody is there to be asked.
+pub fn announce_all() {
+    each(|_, set| {
+        if !set.inherited.load(Relaxed) {
+            set.kin.announce();
+        }
+    });
+}
+
+/// This process is about to close the set: if another holds it, nothing of ours may stay there.
+pub fn leave_to_others(set_index: u32) {
+    let set = set_at(set_index);
+    if set.inherited.load(Relaxed) || set.kin.is_sole_holder() {
+        return;
+    }
+    if set.managed.load(SeqCst) != 0 || !set.inner.lock().links.is_empty() {
+        leave_set(set_index, Reason::SharedWithOtherProcess);
+    }
+    set.kin.announce();
 }
 
 /// A link whose peer is gone and which no stream uses leaves every set.
@@ -252,10 +303,24 @@ pub fn share_all() {
     (0..used).filter(|index| set_at(*index).descriptors.load(Acquire) > 0).for_each(share);
 }
 
-/// A forked child waits on a set of its parent's: it wants the streams in it.
-pub fn take_over(set: &Set) {
-    let sockets = set.inner.lock().registrations.streams();
-    sockets.into_iter().for_each(crate::inherit::touch);
+/// A forked child uses a set of its parent's: the kernel has it from now on, until one of them has it
+/// alone.
+pub fn take_over(set_index: u32) {
+    let set = set_at(set_index);
+    if !set.inherited.load(Relaxed) || !set.inherited.swap(false, AcqRel) {
+        return;
+    }
+    let errno = shunt_os::errno();
+    if set.kin.claim_set() {
+        set.inner.lock().disown();
+        set.managed.store(0, SeqCst);
+    } else {
+        // Its owner is gone without a word.
+        let sockets = set.inner.lock().registrations.streams();
+        sockets.into_iter().for_each(crate::inherit::touch);
+        set.kin.announce();
+    }
+    shunt_os::set_errno(errno);
 }
 
 /// The registration is gone from the kernel's set.

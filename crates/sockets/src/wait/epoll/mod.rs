@@ -15,8 +15,10 @@ use shunt_os::handles;
 use shunt_os::lock::Lock;
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
+use shunt_stats::Reason;
 
 use self::registration::{Era, Registrations};
+use crate::inherit::Kin;
 use crate::pool::{self, Membership};
 use crate::process;
 use crate::table::{self, Entry};
@@ -29,8 +31,9 @@ mod waiting;
 
 pub use control::control;
 pub use members::{
-    drop_from_kernel, forget_all, forget_link, forget_number, is_registered, leave_nested,
-    manage_all, release_all, retract_beyond, share, share_all, stir, stir_anew, Managed,
+    announce_all, drop_from_kernel, forget_all, forget_link, forget_number, is_registered,
+    leave_set, leave_set_soon, leave_to_others, manage_all, release_all, retract_beyond, share,
+    share_all, stir, stir_anew, Managed,
 };
 pub use put_off::{settle, settle_for_good};
 pub use waiting::{wait, Limits};
@@ -43,20 +46,22 @@ struct Inner {
     candidates: VecDeque<i32>,
     links: Vec<&'static Link>,
     era: Era,
-    /// Some registration's own data looks like our tag: this set is left to the kernel.
-    clash: bool,
-    /// The set is itself polled as a descriptor.
-    nested: bool,
+    /// The kernel's for good, and why: the set is polled as a descriptor itself, somebody whom we do
+    /// not see may wait on it, or some registration's own data looks like our tag.
+    kernels: Option<Reason>,
 }
 
 /// An epoll set of the program's.
 pub struct Set {
+    /// One of its descriptors.
     fd: AtomicI32,
     descriptors: AtomicU32,
     managed: AtomicU32,
-    /// Something of ours has been put into the kernel's set.
+    /// Something of ours has been put into the kernel's set, by this process or its parent.
     touched: AtomicBool,
-    /// The set was open when this process was forked.
+    /// By this process.
+    tagged: AtomicBool,
+    /// The set was open when this process was forked, and has not been used here.
     inherited: AtomicBool,
     /// Another process may have the set, by a fork or a message.
     shared: AtomicBool,
@@ -68,6 +73,8 @@ pub struct Set {
     sleepers: AtomicU32,
     inner: Lock<Inner>,
     policy: Policy,
+    /// Who else has it by a fork.
+    pub kin: Kin,
 }
 
 const SETS: usize = 4096;
@@ -109,29 +116,41 @@ pub fn opened(fd: i32) {
     table::set(fd, Entry::Set(index));
 }
 
+/// The set that a descriptor names which was come by unseen.
+pub fn find(fd: i32) -> Option<u32> {
+    let used = FREE.lock().1;
+    (0..used).find(|index| {
+        let set = set_at(*index);
+        set.descriptors.load(Acquire) > 0 && handles::is_same_file(fd, set.fd.load(Relaxed))
+    })
+}
+
 /// One more descriptor of a set.
 pub fn duplicated(index: u32, fd: i32) {
     set_at(index).descriptors.fetch_add(1, Relaxed);
     table::set(fd, Entry::Set(index));
 }
 
-/// A descriptor of a set was closed.
-pub fn closed(index: u32) {
+/// A descriptor of a set is about to be closed; it names nothing any more.
+pub fn closed(index: u32, fd: i32) {
     let set = set_at(index);
+    if set.descriptors.load(Acquire) == 1 {
+        leave_to_others(index);
+    }
     if set.descriptors.fetch_sub(1, AcqRel) != 1 {
-        return;
+        return rename(index, fd);
     }
     let registrations = {
         let mut inner = set.inner.lock();
         inner.candidates.clear();
         inner.by_data.clear();
         inner.links.clear();
-        inner.clash = false;
-        inner.nested = false;
+        inner.kernels = None;
         core::mem::take(&mut inner.registrations)
     };
     set.managed.store(0, Relaxed);
     set.touched.store(false, Relaxed);
+    set.tagged.store(false, Relaxed);
     set.inherited.store(false, Relaxed);
     set.shared.store(false, Relaxed);
     set.watched.store(false, Relaxed);
@@ -139,7 +158,30 @@ pub fn closed(index: u32) {
         let member = Membership { set: index, fd };
         pool::get(registration.socket).memberships.lock().retain(|m| *m != member);
     }
+    set.kin.let_go();
     FREE.lock().0.push(index);
+}
+
+/// A descriptor of a set names something else now.
+pub fn lost(index: u32, fd: i32) {
+    rename(index, fd);
+    closed(index, fd);
+}
+
+/// Where the number closes by which we reach the kernel's set, a copy takes its place.
+fn rename(index: u32, fd: i32) {
+    let set = set_at(index);
+    // Other threads change the kernel's set under the lock.
+    let _held = set.inner.lock();
+    if set.fd.load(Relaxed) == fd {
+        let mut other = -1;
+        table::each(0, u32::MAX, |copy, entry| {
+            if entry == Entry::Set(index) {
+                other = copy;
+            }
+        });
+        set.fd.store(other, Relaxed);
+    }
 }
 
 impl Set {
@@ -149,6 +191,7 @@ impl Set {
             descriptors: AtomicU32::new(0),
             managed: AtomicU32::new(0),
             touched: AtomicBool::new(false),
+            tagged: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             watched: AtomicBool::new(false),
@@ -161,10 +204,35 @@ impl Set {
                 candidates: VecDeque::new(),
                 links: Vec::new(),
                 era: Era::default(),
-                clash: false,
-                nested: false,
+                kernels: None,
             }),
             policy: Policy::new(),
+            kin: Kin::default(),
+        }
+    }
+
+    /// Whether this process has, or had, something of ours in the kernel's set.
+    pub fn is_tagged(&self) -> bool {
+        self.tagged.load(SeqCst)
+    }
+
+    /// Before something of ours is put into the kernel's set. False: it must not be.
+    fn may_tag(&self) -> bool {
+        self.touched.store(true, SeqCst);
+        self.tagged.store(true, SeqCst);
+        self.kin.may_tag()
+    }
+
+    /// If the others who used the set are gone, what is added from now on is ours to tell of again.
+    pub fn renew(&self) {
+        if !self.kin.is_renewable() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if self.kin.renew() {
+            for (_, registration) in inner.registrations.all_mut() {
+                registration.foreign = true;
+            }
         }
     }
 
@@ -265,22 +333,74 @@ impl Inner {
             self.links.push(link);
         }
     }
+
+    /// What was the parent's is the kernel's.
+    fn disown(&mut self) {
+        self.candidates.clear();
+        for (_, registration) in self.registrations.all_mut() {
+            registration.managed = false;
+            registration.queued = false;
+        }
+    }
+
+    fn leave_links(&mut self, set_fd: i32) {
+        for link in self.links.drain(..) {
+            link.with_bells(|bells| {
+                let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, bells.own, 0, 0);
+            });
+        }
+    }
 }
 
-/// In a forked child: nobody holds a lock.
+/// Every open set.
+pub fn each(mut visit: impl FnMut(u32, &'static Set)) {
+    let used = FREE.lock().1;
+    visit_open(used, &mut visit);
+}
+
+/// As [`each`], unless that would have to wait.
+pub fn try_each(mut visit: impl FnMut(&'static Set)) {
+    let used = FREE.try_lock().map_or(0, |free| free.1);
+    visit_open(used, &mut |_, set| visit(set));
+}
+
+fn visit_open(used: u32, visit: &mut impl FnMut(u32, &'static Set)) {
+    for index in 0..used {
+        let set = set_at(index);
+        if set.descriptors.load(Acquire) > 0 {
+            visit(index, set);
+        }
+    }
+}
+
+/// What the family has to do with a set.
+pub fn kin(index: u32) -> &'static Kin {
+    &set_at(index).kin
+}
+
+/// In a forked child: nobody holds a lock. `bell` calls the parent.
 ///
 /// # Safety
 /// The process has one thread.
-pub unsafe fn after_fork() {
+pub unsafe fn after_fork(bell: i32) -> bool {
     // SAFETY: one thread, by the caller's word.
     unsafe { FREE.force_open() };
     let used = FREE.lock().1;
+    let mut some = false;
     for index in 0..used {
         let set = set_at(index);
         // SAFETY: one thread.
         unsafe { set.inner.force_open() };
         set.inner.lock().links.clear();
         set.sleepers.store(0, Relaxed);
-        set.inherited.store(true, Relaxed);
+        set.kin.counted(false);
+        if set.descriptors.load(Relaxed) > 0 && !set.inherited.swap(true, Relaxed) {
+            set.kin.inherit(bell);
+            some = true;
+            // The parent's entries are to be known, also later ones.
+            set.touched.store(true, Relaxed);
+            set.tagged.store(false, Relaxed);
+        }
     }
+    some
 }

@@ -36,6 +36,8 @@ pub struct Registration {
     /// A one-shot that has told, of a stream that left its ring: the kernel has no way to be told of
     /// that state, and would tell of an end again. Its set has no entry until the program asks anew.
     pub parked: bool,
+    /// Other processes used the set, and may have changed what the kernel has of it.
+    pub foreign: bool,
     /// What the last report of an edge-triggered registration told.
     pub told: State,
     /// Added or changed since: whatever is ready is reported.
@@ -57,6 +59,7 @@ impl Registration {
             queued: false,
             deleted: false,
             parked: false,
+            foreign: false,
             told: State::default(),
             fresh: true,
             version: 0,

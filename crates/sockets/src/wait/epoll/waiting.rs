@@ -43,9 +43,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
     if count <= 0 || count as usize > i32::MAX as usize / 12 {
         return Outcome::PassThrough;
     }
-    if set.inherited.load(Relaxed) && set.inherited.swap(false, AcqRel) {
-        take_over(set);
-    }
+    take_over(index);
     let began = clock::now_ns();
     if set.managed.load(SeqCst) == 0 {
         // Nothing of ours in it now; a stream attached meanwhile makes the kernel's wait return
