@@ -1233,8 +1233,13 @@ fn epoll_limits_the_events_but_forgets_none(a: &Actor) {
             epoll_add(set, s, EPOLLIN | EPOLLET, index as u64);
         }
         let mut seen = Vec::new();
-        for _ in 0..3 {
+        // How many of those that are ready one answer holds is not promised.
+        while seen.len() < 6 {
             let events = epoll_wait(set, 2, 5000);
+            if events.events.is_empty() || events.events.len() > 2 {
+                a.note("an answer", events.said());
+                break;
+            }
             seen.extend(events.events.iter().map(|&(_, data)| data));
         }
         seen.sort_unstable();

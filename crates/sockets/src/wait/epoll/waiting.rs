@@ -49,7 +49,8 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         // Nothing of ours in it now; a stream attached meanwhile makes the kernel's wait return
         // with our tag, which is taken out below.
         set.sleepers.fetch_add(1, SeqCst);
-        let era = set.touched.load(SeqCst).then(|| set.inner.lock().era);
+        let touched = set.touched.load(SeqCst);
+        let era = if touched { set.inner.lock().era } else { Era::default() };
         let got = if set.managed.load(SeqCst) == 0 {
             // SAFETY: the program's own arguments.
             unsafe { native(set_fd, events, count, limits.timeout, limits.mask) }
@@ -65,7 +66,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         }
         // SAFETY: the kernel wrote `got` events.
         let mut kept = unsafe { sift(set, events, got as usize) };
-        if let (Some(era), true) = (era, kept > 0) {
+        if kept > 0 && set.touched.load(SeqCst) {
             // What our tags say is told with the rest.
             // SAFETY: the caller's buffer.
             kept += unsafe { collect(set, events, kept, count as usize, Some(era)) };
@@ -144,7 +145,7 @@ fn drain_links(set: &Set) {
 }
 
 /// Reports candidates into `events[from..count]`; returns how many. What became ours after `era` may
-/// be among the events that the kernel told before: it is left for the next wait.
+/// be among the events that the kernel told before, and is then left for the next wait.
 unsafe fn collect(
     set: &Set,
     events: *mut epoll_event,
@@ -162,7 +163,10 @@ unsafe fn collect(
         let Some(fd) = inner.candidates.pop_front() else { break };
         let Some(registration) = inner.registrations.get_mut(fd) else { continue };
         registration.queued = false;
-        if era.is_some_and(|era| registration.ours_since.is_after(era)) {
+        let data = registration.interest.data;
+        // SAFETY: within the events that were told.
+        let told = || (0..from).any(|at| unsafe { events.add(at).read_unaligned() }.u64 == data);
+        if era.is_some_and(|era| registration.ours_since.is_after(era)) && told() {
             inner.queue(fd);
             continue;
         }
@@ -280,6 +284,7 @@ unsafe fn wait_managed(
                 Spun::InVain => {}
             }
         }
+        let era = set.inner.lock().era;
         // SAFETY: the caller's buffer.
         let got = unsafe { sleep(set, set_fd, events, count, limits, began) };
         if got < 0 {
@@ -287,7 +292,10 @@ unsafe fn wait_managed(
         }
         if got > 0 {
             set.turn.answered(true);
-            return Outcome::Handled(got);
+            // What our tags say is told with the rest.
+            // SAFETY: the caller's buffer.
+            let more = unsafe { collect(set, events, got as usize, count, Some(era)) };
+            return Outcome::Handled(got + more as isize);
         }
     }
 }
