@@ -101,7 +101,7 @@ pub fn alarm(seconds: u32) {
 pub fn limit_descriptors(number: u64) -> Got {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     call!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit)).value("getrlimit");
-    limit.rlim_cur = number;
+    limit.rlim_cur = number as libc::rlim_t;
     call!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit))
 }
 
