@@ -20,6 +20,7 @@ pub mod mapping;
 pub mod memory;
 pub mod park;
 pub mod peer;
+pub mod proc;
 pub mod raw;
 pub mod real;
 pub mod signals;

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicU16, Ordering::*};
 
-use shunt_os::handles;
+use shunt_os::proc;
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode};
@@ -106,7 +106,7 @@ pub fn saw_io_uring() {
 
 /// Looks for an io_uring that was made by system calls of the program's own. In the service thread.
 pub fn look_for_io_uring() -> Option<Reason> {
-    if keeps_to_tcp().is_none() && handles::some_leads_to("anon_inode:[io_uring]") {
+    if keeps_to_tcp().is_none() && proc::some_leads_to("anon_inode:[io_uring]") {
         saw_io_uring();
     }
     keeps_to_tcp()

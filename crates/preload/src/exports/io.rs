@@ -6,7 +6,7 @@ use libc::{
     iovec, mmsghdr, msghdr, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
 use shunt_os::real;
-use shunt_sockets::calls::{io as calls, splice as calls_splice};
+use shunt_sockets::calls::{file, io as calls, messages, splice as calls_splice};
 use shunt_sockets::Outcome;
 
 use crate::boundary::boundary;
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn recvfrom(
     let ours = || {
         let outcome = calls::receive(fd, &calls::single(buffer, len), flags, genuine);
         if matches!(outcome, Outcome::Handled(_)) && !address.is_null() {
-            return unsafe { calls::no_address(address_len, outcome) };
+            return unsafe { messages::no_address(address_len, outcome) };
         }
         outcome
     };
@@ -121,7 +121,7 @@ macro_rules! recvmsgs {
         pub unsafe extern "C" fn $name(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
             let genuine = |message, flags| unsafe { real::$name(fd, message, flags) };
             boundary(
-                || unsafe { calls::receive_message(fd, message, flags, genuine) },
+                || unsafe { messages::receive_message(fd, message, flags, genuine) },
                 || genuine(message, flags),
             )
         }
@@ -144,7 +144,7 @@ macro_rules! recvmmsgs {
             let genuine = || unsafe { real::$name(fd, messages, count, flags, timeout) as isize };
             let one = |message, flags| unsafe { real::$one(fd, message, flags) };
             boundary(
-                || unsafe { calls::receive_messages(fd, messages, count, flags, genuine, one) },
+                || unsafe { messages::receive_messages(fd, messages, count, flags, genuine, one) },
                 genuine,
             ) as c_int
         }
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn sendto(
 #[no_mangle]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     boundary(
-        || unsafe { calls::send_message(fd, message, flags) },
+        || unsafe { messages::send_message(fd, message, flags) },
         || unsafe { real::sendmsg(fd, message, flags) },
     )
 }
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     boundary(
-        || unsafe { calls::send_messages(fd, messages, count, flags) },
+        || unsafe { messages::send_messages(fd, messages, count, flags) },
         || unsafe { real::sendmmsg(fd, messages, count, flags) as isize },
     ) as c_int
 }
@@ -273,7 +273,7 @@ macro_rules! sendfiles {
             count: size_t,
         ) -> ssize_t {
             let genuine = || unsafe { real::$name(out, input, offset, count) };
-            boundary(|| unsafe { calls::send_file(out, input, offset, count, genuine) }, genuine)
+            boundary(|| unsafe { file::send_file(out, input, offset, count, genuine) }, genuine)
         }
     )* };
 }

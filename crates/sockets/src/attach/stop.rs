@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 use shunt_carriers::shm::outgoing;
 use shunt_carriers::Sender;
 use shunt_link::Link;
-use shunt_os::{clock, handles, raw};
+use shunt_os::{clock, handles, proc, raw};
 use shunt_pairing::message::{Kind, Message};
 use shunt_stream::{End, ReaderOn, Words, WriterOn};
 
@@ -66,7 +66,7 @@ pub(super) fn await_stop(link: &Link, slot: u32, end: u64) -> bool {
 /// answer. One that is stopped finds it when it goes on; but a process that shares its stream would
 /// not, and read what comes behind.
 pub fn may_leave_unread(link: &Link, slot: u32) -> bool {
-    let stopped = || handles::is_stopped(link.peer_pid);
+    let stopped = || proc::is_stopped(link.peer_pid);
     !is_seen(link, slot) || !outgoing(link, slot).reader_shares() && stopped()
 }
 

@@ -2,7 +2,9 @@
 //! `errno` or touches anything before it knows that the call is ours.
 
 pub mod descriptor;
+pub mod file;
 pub mod io;
+pub mod messages;
 pub mod process;
 pub mod socket;
 pub mod splice;

@@ -1,0 +1,313 @@
+//! Messages: sendmsg and recvmsg, several of them, and the descriptors that they take along.
+
+use core::ffi::{c_int, c_uint};
+use core::sync::atomic::Ordering::*;
+
+use libc::{mmsghdr, msghdr};
+use shunt_link::elsewhere;
+use shunt_os::{memory, real, threads};
+use shunt_stats::Reason;
+
+use super::io::{self, find, vector, Found};
+use crate::pool::Mode;
+use crate::receive::{self, leave_native};
+use crate::search::{note, Way};
+use crate::table::{self, Entry};
+use crate::{inherit, send, Outcome};
+
+/// `recvmsg`, of which there are two for programs of 32 bits: `genuine` is the one that was called.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn receive_message(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+    genuine: impl FnOnce(*mut msghdr, c_int) -> isize,
+) -> Outcome {
+    let genuine = || genuine(message, flags);
+    if receive::is_no_address(message.cast()) {
+        return Outcome::PassThrough;
+    }
+    if !matches!(table::get(fd), Entry::Socket(_)) {
+        let result = genuine();
+        if result >= 0 {
+            // SAFETY: the kernel has filled the message in.
+            unsafe { note_passed(message) };
+        }
+        return Outcome::Genuine(result);
+    }
+    // SAFETY: as the program's call.
+    let header = unsafe { *message };
+    if is_refused(&header) {
+        return Outcome::PassThrough;
+    }
+    // SAFETY: as the program's call.
+    let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+    let outcome = io::receive(fd, parts, flags, genuine);
+    if let Outcome::Handled(_) = outcome {
+        // SAFETY: as the program's call; what the kernel writes for a TCP stream without
+        // ancillary data.
+        unsafe {
+            (*message).msg_namelen = 0;
+            (*message).msg_controllen = 0;
+            (*message).msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+        }
+    }
+    outcome
+}
+
+/// After a `recvfrom` that asked for an address: a connected stream gives none.
+///
+/// # Safety
+/// `length` is where the program wants its length.
+pub unsafe fn no_address(length: *mut u32, outcome: Outcome) -> Outcome {
+    if !memory::is_readable(length, size_of::<u32>()) {
+        return Outcome::Failed(libc::EFAULT);
+    }
+    // SAFETY: it is there.
+    unsafe {
+        if (length.read_unaligned() as i32) < 0 {
+            return Outcome::Failed(libc::EINVAL);
+        }
+        length.write_unaligned(0);
+    }
+    outcome
+}
+
+/// Descriptors that came with a message have numbers that we may remember as something else.
+unsafe fn note_passed(message: *const msghdr) {
+    // SAFETY: filled in by the kernel.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: within the control buffer.
+        let (level, kind, length) =
+            unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
+        if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS {
+            let count = (length - size_of::<libc::cmsghdr>()) / size_of::<c_int>();
+            for at in 0..count {
+                // SAFETY: within this control message.
+                let fd =
+                    unsafe { libc::CMSG_DATA(header).cast::<c_int>().add(at).read_unaligned() };
+                super::descriptor::forget(fd);
+            }
+        }
+        // SAFETY: within the control buffer.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+}
+
+/// `sendmsg`.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> Outcome {
+    if receive::is_no_address(message.cast_mut().cast()) {
+        return Outcome::PassThrough;
+    }
+    let stream = table::get(fd);
+    if !matches!(stream, Entry::Socket(_)) {
+        before_passing_in(message);
+        elsewhere::note();
+        return Outcome::PassThrough;
+    }
+    // SAFETY: as the program's call.
+    let header = unsafe { *message };
+    if is_refused(&header) {
+        return Outcome::PassThrough;
+    }
+    if !header.msg_control.is_null() && header.msg_controllen > 0 {
+        before_passing_in(message);
+        if let Entry::Socket(index) = stream {
+            // Ancillary data on TCP is time stamps and zero copy: the kernel's.
+            super::descriptor::touch_or_leave(index, Reason::UnsupportedOption);
+            // Bytes of the ring may still be on their way to TCP: behind them.
+            // SAFETY: as the program's call.
+            let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+            // SAFETY: the program's own arguments.
+            return io::send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) });
+        }
+    }
+    // SAFETY: as the program's call.
+    let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+    // SAFETY: the program's own arguments.
+    io::send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) })
+}
+
+/// Whether the kernel takes nothing of such a message: its name is of negative length, or it has too
+/// many parts.
+fn is_refused(header: &msghdr) -> bool {
+    (header.msg_namelen as i32) < 0 || header.msg_iovlen > 1024
+}
+
+/// Descriptors that a message takes along are about to be in other hands. What is not there to be read
+/// the kernel refuses.
+fn before_passing_in(message: *const msghdr) {
+    if !memory::is_readable(message, size_of::<msghdr>()) {
+        return;
+    }
+    // SAFETY: it is there.
+    let (control, length) = unsafe { ((*message).msg_control, (*message).msg_controllen) };
+    if control.is_null() || length == 0 || !memory::is_readable(control, length) {
+        return;
+    }
+    let end = control as usize + length;
+    // SAFETY: the program's control buffer.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: within the control buffer.
+        let (level, kind, length) =
+            unsafe { ((*header).cmsg_level, (*header).cmsg_type, (*header).cmsg_len) };
+        // What is no message, and what follows it, the kernel refuses.
+        if length < size_of::<libc::cmsghdr>() || length > end - header as usize {
+            break;
+        }
+        if level == libc::SOL_SOCKET && kind == libc::SCM_RIGHTS {
+            let count = (length - size_of::<libc::cmsghdr>()) / size_of::<c_int>();
+            for at in 0..count {
+                // SAFETY: within this control message.
+                let fd =
+                    unsafe { libc::CMSG_DATA(header).cast::<c_int>().add(at).read_unaligned() };
+                process_passing(fd);
+            }
+        }
+        // SAFETY: within the control buffer.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+}
+
+fn process_passing(fd: c_int) {
+    let errno = shunt_os::errno();
+    inherit::before_passing(fd);
+    shunt_os::set_errno(errno);
+}
+
+/// `recvmmsg`: one message after the other, as the kernel does. `genuine_one` is the `recvmsg` beside it.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn receive_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    genuine: impl FnOnce() -> isize,
+    genuine_one: impl Fn(*mut msghdr, c_int) -> isize,
+) -> Outcome {
+    match find(fd) {
+        Found::Plain(index, socket) => {
+            threads::add(&socket.native_recv, 1);
+            if socket.mode() == Mode::Plain {
+                let got = genuine();
+                let errno = shunt_os::errno();
+                // SAFETY: the kernel has filled in `got` messages.
+                let lengths =
+                    (0..got.max(0) as usize).map(|at| unsafe { (*messages.add(at)).msg_len });
+                note(index, socket, Way::In, lengths.map(|length| length as isize).sum());
+                leave_native(index, socket);
+                shunt_os::set_errno(errno);
+                return Outcome::Genuine(got);
+            }
+            leave_native(index, socket);
+        }
+        // The kernel's loop tells a pending error before it looks for bytes.
+        Found::Attached(_, socket, _) if socket.companion_stirred.load(Acquire) => {
+            match shunt_os::handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
+                Ok(0) | Err(_) => {}
+                Ok(pending) => return Outcome::Failed(pending),
+            }
+        }
+        Found::Attached(..) => {}
+        _ => return Outcome::PassThrough,
+    }
+    if count == 0 {
+        return Outcome::PassThrough;
+    }
+    let mut flags = flags;
+    for at in 0..count as usize {
+        // SAFETY: the program passes `count` messages.
+        let one = unsafe { messages.add(at) };
+        // SAFETY: as above.
+        let message = unsafe { &raw mut (*one).msg_hdr };
+        let how = flags & !libc::MSG_WAITFORONE;
+        // SAFETY: as above.
+        let outcome = match unsafe { receive_message(fd, message, how, &genuine_one) } {
+            Outcome::PassThrough => Outcome::Genuine(genuine_one(message, how)),
+            other => other,
+        };
+        match outcome {
+            Outcome::Handled(bytes) | Outcome::Genuine(bytes) if bytes >= 0 => {
+                // SAFETY: as above.
+                unsafe { (*one).msg_len = bytes as c_uint };
+                if bytes == 0 {
+                    return Outcome::Handled(at as isize + 1);
+                }
+            }
+            Outcome::Failed(_) | Outcome::Genuine(_) if at > 0 => {
+                return Outcome::Handled(at as isize);
+            }
+            other => return other,
+        }
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+    }
+    Outcome::Handled(count as isize)
+}
+
+/// `sendmmsg`.
+///
+/// # Safety
+/// As the program's call.
+pub unsafe fn send_messages(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> Outcome {
+    if !matches!(find(fd), Found::Attached(..) | Found::Plain(..)) || count == 0 {
+        for at in 0..(count as usize).min(1024) {
+            let one = messages.wrapping_add(at);
+            if !memory::is_readable(one, size_of::<mmsghdr>()) {
+                break;
+            }
+            // SAFETY: it is there.
+            before_passing_in(unsafe { &raw const (*one).msg_hdr });
+        }
+        elsewhere::note();
+        return Outcome::PassThrough;
+    }
+    for at in 0..(count as usize).min(1024) {
+        let one = messages.wrapping_add(at);
+        if !memory::is_readable(one, size_of::<mmsghdr>()) {
+            return if at > 0 { Outcome::Handled(at as isize) } else { Outcome::PassThrough };
+        }
+        // SAFETY: it is there.
+        let outcome = unsafe { send_message(fd, &raw const (*one).msg_hdr, flags) };
+        let outcome = match outcome {
+            Outcome::PassThrough => {
+                // SAFETY: the program's own arguments.
+                Outcome::Genuine(unsafe { real::sendmsg(fd, &raw const (*one).msg_hdr, flags) })
+            }
+            other => other,
+        };
+        match outcome {
+            Outcome::Handled(bytes) | Outcome::Genuine(bytes) if bytes >= 0 => {
+                // SAFETY: as above.
+                let wanted = unsafe {
+                    (*one).msg_len = bytes as c_uint;
+                    send::wanted(vector((*one).msg_hdr.msg_iov, (*one).msg_hdr.msg_iovlen))
+                };
+                if (bytes as usize) < wanted {
+                    // The next message would stand where this one's rest belongs.
+                    return Outcome::Handled(at as isize + 1);
+                }
+            }
+            Outcome::Failed(_) | Outcome::Genuine(_) if at > 0 => {
+                return Outcome::Handled(at as isize);
+            }
+            other => return other,
+        }
+    }
+    Outcome::Handled((count as isize).min(1024))
+}
