@@ -12,3 +12,13 @@ pub enum Outcome {
     /// The genuine call is to be made.
     PassThrough,
 }
+
+impl Outcome {
+    /// Makes the genuine call here, if it is to be made.
+    pub fn or_genuine(self, genuine: impl FnOnce() -> isize) -> Outcome {
+        match self {
+            Outcome::PassThrough => Outcome::Genuine(genuine()),
+            outcome => outcome,
+        }
+    }
+}

@@ -93,6 +93,8 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
                 socket.fd.store(*other, Relaxed);
             }
         }
+        drop(aliases);
+        attach::wake_calls(socket);
         return None;
     }
     // Who asked for TCP may have given the descriptor to a process that we do not see.

@@ -11,7 +11,7 @@ use shunt_ring::FUTEX;
 use shunt_stream::{End, ReaderOn};
 
 use self::peek::{peek_over_the_seam, PEEK};
-use self::sources::{from_ring, from_tcp, rest_natively};
+use self::sources::{from_ring, from_tcp, natively, rest_natively};
 use crate::attach::{
     self, agree_locked, break_stream, incoming, observe_reader, restart_consumer, Broken,
 };
@@ -100,6 +100,7 @@ fn receive_waiting(
     let mut peeked = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO, Some(index));
     let mut looked = false;
+    let mut request = request;
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
         // a cache line that a call which finds something does not need.
@@ -166,7 +167,7 @@ fn receive_waiting(
                 return Outcome::Handled(got as isize);
             }
             Attempt::Native => {
-                let result = genuine();
+                let result = if patience.renamed { natively(request) } else { genuine() };
                 leave_native(index, socket);
                 crate::search::note(index, socket, crate::search::Way::In, result);
                 return Outcome::Genuine(result);
@@ -177,6 +178,9 @@ fn receive_waiting(
             }
             Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
+            Attempt::Gone if patience.renamed => {
+                return gone(socket).or_genuine(|| natively(request))
+            }
             Attempt::Gone => return gone(socket),
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),
             Attempt::Empty => {
@@ -189,6 +193,10 @@ fn receive_waiting(
                     }
                     Some(watch) => wait(socket, &watch, request, &mut patience, (some, peeked)),
                 };
+                if let (true, Some(fd)) = (looked, blocking::other_number(socket, request.fd)) {
+                    request.fd = fd;
+                    patience.renamed = true;
+                }
                 match ended {
                     None => {}
                     Some(_) if some > 0 => return Outcome::Handled(some as isize),
@@ -408,11 +416,11 @@ fn wait(
         return None;
     }
     let (word_at, policy) = (&direction.wake.data_wanted, &socket.recv_policy);
-    let may_end = blocking::begun_anew(socket).is_some();
+    let may_end = blocking::begun_anew(socket, patience).is_some();
     match patience.sleep(fd, word_at, word, policy, some > 0, may_end) {
         Woken::Look => None,
         Woken::TimedOut => Some(libc::EAGAIN),
         Woken::Interrupted => Some(libc::EINTR),
-        Woken::Restarted => blocking::begun_anew(socket),
+        Woken::Restarted => blocking::begun_anew(socket, patience),
     }
 }

@@ -27,6 +27,16 @@ pub(super) fn rest_natively(request: Request<'_>, already: usize, wants_all: boo
     total
 }
 
+/// As the program's own call, by a number that is still open.
+pub(super) fn natively(request: Request<'_>) -> isize {
+    // SAFETY: zero is a valid start.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = request.vector.as_ptr().cast_mut();
+    message.msg_iovlen = request.vector.len() as _;
+    // SAFETY: the program's own buffers.
+    unsafe { shunt_os::real::recvmsg(request.fd, &mut message, request.flags) }
+}
+
 pub(super) fn from_ring(
     socket: &Socket,
     recv: &mut RecvSide,

@@ -103,6 +103,7 @@ fn send_waiting(
 ) -> Outcome {
     let mut sent = request.already;
     let mut genuine = Some(genuine);
+    let mut request = request;
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO, Some(index));
     let (mut looked, mut heard) = (false, false);
     loop {
@@ -148,9 +149,13 @@ fn send_waiting(
                 }
             }
             Attempt::Native => return native(index, socket, request, sent, genuine.take()),
-            Attempt::Gone if sent > 0 => {
+            Attempt::Gone if sent > 0 || genuine.is_none() => {
                 sent += rest(index, socket, request, sent);
-                return Outcome::Handled(sent as isize);
+                return if sent > 0 {
+                    Outcome::Handled(sent as isize)
+                } else {
+                    Outcome::Genuine(-1)
+                };
             }
             Attempt::Error(_) | Attempt::Closed if sent > 0 => {
                 return Outcome::Handled(sent as isize);
@@ -178,8 +183,13 @@ fn send_waiting(
                     looked = true;
                     continue;
                 };
-                if let Some(number) = wait(index, socket, &watch, request, &mut patience, sent > 0)
-                {
+                let ended = wait(index, socket, &watch, request, &mut patience, sent > 0);
+                if let Some(fd) = blocking::other_number(socket, request.fd) {
+                    request.fd = fd;
+                    patience.renamed = true;
+                    genuine = None;
+                }
+                if let Some(number) = ended {
                     return if sent > 0 {
                         Outcome::Handled(sent as isize)
                     } else {
@@ -362,7 +372,7 @@ fn wait(
         Woken::Interrupted => Some(libc::EINTR),
         // With some bytes sent, or a limit of its own, it is not begun anew.
         Woken::Restarted if has_some || limit.is_some() => Some(libc::EINTR),
-        Woken::Restarted => blocking::begun_anew(socket),
+        Woken::Restarted => blocking::begun_anew(socket, patience),
         Woken::TimedOut if limit.is_some_and(|limit| patience.elapsed() >= limit) => {
             Some(libc::EAGAIN)
         }

@@ -24,6 +24,8 @@ pub struct Orphan {
     slot: u32,
     /// The program left bytes unread, so that its close is a reset, behind what it wrote.
     resets: bool,
+    /// The reader was asked to stop, since it has sent something: a reset will follow the FIN.
+    answers: bool,
 }
 
 /// The stream's descriptor closes while bytes of the ring are not where TCP would have them. False
@@ -39,7 +41,8 @@ pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool) -> b
     let writer = core::mem::take(&mut send.writer);
     link.set_stream(slot, ORPHAN);
     service.orphans.lock().push(fd);
-    service.ask(Request::Finish(Orphan { fd, writer, producer, link, slot, resets }));
+    let answers = false;
+    service.ask(Request::Finish(Orphan { fd, writer, producer, link, slot, resets, answers }));
     true
 }
 
@@ -104,7 +107,7 @@ impl Orphan {
     fn reset(&mut self) {
         let few = self.producer.ring().unread().is_ok_and(|bytes| bytes <= attach::FEW_UNREAD);
         if few && self.writer.on() == WriterOn::Ring && attach::is_seen(self.link, self.slot) {
-            self.resets = true;
+            self.answers = true;
             attach::tell(self.link, Kind::Yield, self.slot);
         } else {
             let _ = self.go_down();
@@ -140,7 +143,7 @@ impl Work {
     /// Something happened on an orphan's connection.
     pub(super) fn orphan_event(&mut self, fd: i32) {
         if shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes > 0) {
-            let of_fd = |orphan: &&mut Orphan| orphan.fd == fd && !orphan.resets;
+            let of_fd = |orphan: &&mut Orphan| orphan.fd == fd && !orphan.resets && !orphan.answers;
             self.orphans.iter_mut().filter(of_fd).for_each(Orphan::reset);
         }
         self.finish_orphans();

@@ -12,6 +12,7 @@ use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
 
 use crate::pool::{self, Mode, Socket};
+use crate::table::{self, Entry};
 
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,8 @@ pub struct Patience {
     /// The call has slept, so it may: the kernel decides that once.
     may_wait: bool,
     limit: Option<Option<u64>>,
+    /// The number that the call began with was closed while it slept; it goes on by another.
+    pub renamed: bool,
 }
 
 /// Calls of `changed` between two looks at the clock.
@@ -44,7 +47,15 @@ impl Patience {
     /// `option`: SO_RCVTIMEO or SO_SNDTIMEO, asked for only if the call sleeps. `counted_in`: the
     /// socket that counts the call as waiting while it sleeps.
     pub fn new(option: i32, counted_in: Option<u32>) -> Patience {
-        Patience { option, counted_in, began: 0, spun: false, may_wait: false, limit: None }
+        Patience {
+            option,
+            counted_in,
+            began: 0,
+            spun: false,
+            may_wait: false,
+            limit: None,
+            renamed: false,
+        }
     }
 
     /// Whether the call must not wait.
@@ -165,10 +176,19 @@ impl Patience {
     }
 }
 
+/// A number of the socket's, if the one that the call began with is not any more.
+pub fn other_number(socket: &Socket, fd: i32) -> Option<i32> {
+    let is_its = |index| core::ptr::eq(pool::get(index), socket);
+    match table::get(fd) {
+        Entry::Socket(index) if is_its(index) => None,
+        _ => Some(socket.fd.load(SeqCst)).filter(|other| *other >= 0),
+    }
+}
+
 /// What a call that the kernel begins anew ends with at once: its number was closed meanwhile, or must
 /// not wait any more.
-pub fn begun_anew(socket: &Socket) -> Option<i32> {
-    if socket.closing.load(SeqCst) {
+pub fn begun_anew(socket: &Socket, patience: &Patience) -> Option<i32> {
+    if socket.closing.load(SeqCst) || patience.renamed {
         return Some(libc::EBADF);
     }
     socket.nonblocking.load(Relaxed).then_some(libc::EAGAIN)

@@ -175,7 +175,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     if socket.mode() != Mode::Attached {
         return Ok(None);
     }
-    halves.own_shut = side.shut;
+    halves.own_shut = side.shut || socket.shut_writing.load(Relaxed);
     match observe_writer(socket, &mut side)? {
         WriterOn::Ring => {
             // Until a send has found it full, a ring has room.
