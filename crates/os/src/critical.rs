@@ -223,24 +223,17 @@ pub fn enter() {
 #[inline(always)]
 pub fn leave() {
     if local::leave() == DEFERRED {
-        end_deferral(|deferred| deferred.send());
-    }
-}
-
-/// As [`leave`], in a forked child: what waits is the parent's to hear of.
-pub fn leave_in_child() {
-    if local::leave() == DEFERRED {
-        end_deferral(|deferred| deferred.unblock());
+        end_deferral();
     }
 }
 
 #[cold]
-fn end_deferral(how: impl FnOnce(&mut Deferred)) {
-    // SAFETY: the calling thread's own; every signal is blocked until `how` unblocks them.
+fn end_deferral() {
+    // SAFETY: the calling thread's own; every signal is blocked until they are let in again.
     let thread = unsafe { &mut *local::thread() };
     thread.depth = 0;
     let mut deferred = core::mem::replace(&mut thread.deferred, Deferred::NONE);
-    how(&mut deferred);
+    deferred.send();
 }
 
 /// The handlers that the calling thread has run so far, as far as they were set through libc.

@@ -64,6 +64,8 @@ fn dequeue(signal: c_int, info: &mut Info) -> bool {
 pub struct Deferred {
     signal: c_int,
     has_info: bool,
+    /// To which it came: a child that is forked meanwhile has this too.
+    process: i32,
     /// What was blocked when it came.
     mask: u64,
     info: Info,
@@ -71,7 +73,7 @@ pub struct Deferred {
 
 impl Deferred {
     pub(crate) const NONE: Deferred =
-        Deferred { signal: 0, has_info: false, mask: 0, info: [0; 16] };
+        Deferred { signal: 0, has_info: false, process: 0, mask: 0, info: [0; 16] };
 
     /// Lets the signals in again, without this one.
     pub(crate) fn unblock(&mut self) {
@@ -81,8 +83,12 @@ impl Deferred {
             unsafe { sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, mask, 0, KERNEL_SET_BYTES) };
     }
 
-    /// To this thread once more, and lets the signals in.
+    /// To this thread once more, and lets the signals in. What came before a fork is the parent's to hear
+    /// of.
     pub(crate) fn send(&mut self) {
+        if self.process != raw::getpid() {
+            return self.unblock();
+        }
         if FLAGS[self.signal as usize].load(Relaxed) & libc::SA_RESETHAND as u32 != 0 {
             restore_disposition(self.signal);
         }
@@ -217,6 +223,7 @@ struct Pushed {
 
 unsafe fn put_off(deferred: &mut Deferred, signal: c_int, pushed: &Pushed) {
     deferred.signal = signal;
+    deferred.process = raw::getpid();
     deferred.has_info = !pushed.info.is_null();
     let blocked = all_blocked();
     let [low, high] = pushed.mask;

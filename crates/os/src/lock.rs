@@ -95,7 +95,7 @@ impl<T> Guard<'_, T> {
     pub fn end_in_child(self) {
         self.lock.state.store(FREE, Release);
         core::mem::forget(self);
-        critical::leave_in_child();
+        critical::leave();
     }
 }
 

@@ -50,6 +50,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_child_of_a_process_without_a_free_descriptor_uses_the_stream,
     the_last_thread_to_end_ends_the_process,
     a_main_thread_that_ends_alone_ends_the_process,
+    a_signal_sent_to_a_child_at_once_reaches_it,
 ];
 
 fn question_and_answer(a: &Actor, s: Fd, what: &str) {
@@ -927,4 +928,25 @@ fn the_last_thread_to_end_ends_the_process(a: &Actor) {
 
 fn a_main_thread_that_ends_alone_ends_the_process(a: &Actor) {
     ends_by_its_last_thread(a, None);
+}
+
+fn a_signal_sent_to_a_child_at_once_reaches_it(a: &Actor) {
+    let s = a.stream();
+    wait::catch_signal(libc::SIGTERM, 0);
+    let mut reached = 0;
+    for _ in 0..100 {
+        let child = process::fork(|| {
+            let give_up = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            while wait::caught(libc::SIGTERM) == 0 && std::time::Instant::now() < give_up {
+                std::thread::yield_now();
+            }
+            i32::from(wait::caught(libc::SIGTERM) == 0)
+        });
+        process::kill(child, libc::SIGTERM);
+        reached += u32::from(wait_for(child) == "exited 0");
+    }
+    a.note("reached", reached);
+    a.note("came here", wait::caught(libc::SIGTERM));
+    a.client(|| a.note("send", io::send(s, b"still", 0)));
+    a.server(|| a.note("received", receive_text(s, 5)));
 }
