@@ -134,10 +134,14 @@ pub fn leave() {
     }
 }
 
-/// As [`leave`], in a forked child: what waits is the parent's to hear of.
+/// As [`leave`], in a forked child: what the parent had put off is the parent's to hear of, what came
+/// since is the child's.
 pub fn leave_in_child() {
     if local::leave() == DEFERRED {
-        end_deferral(|deferred| deferred.unblock());
+        end_deferral(|deferred| match deferred.is_own() {
+            true => deferred.send(),
+            false => deferred.unblock(),
+        });
     }
 }
 

@@ -65,6 +65,8 @@ fn dequeue(signal: c_int, info: &mut Info) -> bool {
 pub struct Deferred {
     signal: c_int,
     has_info: bool,
+    /// Whom it came to.
+    process: i32,
     /// What was blocked when it came.
     mask: u64,
     info: Info,
@@ -72,7 +74,12 @@ pub struct Deferred {
 
 impl Deferred {
     pub(crate) const NONE: Deferred =
-        Deferred { signal: 0, has_info: false, mask: 0, info: [0; 16] };
+        Deferred { signal: 0, has_info: false, process: 0, mask: 0, info: [0; 16] };
+
+    /// Whether it came to this process, and not to the one that forked it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == raw::getpid()
+    }
 
     /// Lets the signals in again, without this one.
     pub(crate) fn unblock(&mut self) {
@@ -215,6 +222,7 @@ unsafe fn put_off(
     context: *mut c_void,
 ) {
     deferred.signal = signal;
+    deferred.process = raw::getpid();
     // Without the flag the kernel leaves the place for it unwritten.
     deferred.has_info = FLAGS[signal as usize].load(Relaxed) & libc::SA_SIGINFO as u32 != 0;
     // SAFETY: by the caller's word. The kernel's set is the first 8 bytes of libc's.

@@ -5,6 +5,7 @@ use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::{io, socket, wait, Fd};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![V4;
     a_child_reads_while_its_parent_writes,
@@ -14,6 +15,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_grandchild_uses_what_a_child_took_to_the_ring,
     a_child_that_touches_nothing_disturbs_nothing,
     many_children_come_and_go_beside_live_streams,
+    a_signal_to_a_child_that_was_just_forked_is_caught,
     a_child_forked_under_load_disturbs_nothing,
     parent_and_child_take_turns_writing,
     parent_and_child_take_turns_reading,
@@ -201,6 +203,24 @@ fn many_children_come_and_go_beside_live_streams(a: &Actor) {
             || a.note("received", receive(s, round as u64, 50_000, 5000)),
         );
     }
+}
+
+fn a_signal_to_a_child_that_was_just_forked_is_caught(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        wait::catch_signal(libc::SIGTERM, 0);
+        let caught = || wait::caught(libc::SIGTERM) > 0;
+        for round in 0..8 {
+            let child = process::fork(|| {
+                let begun = Instant::now();
+                while !caught() && begun.elapsed() < Duration::from_secs(1) {}
+                i32::from(!caught())
+            });
+            process::kill(child, libc::SIGTERM);
+            a.note(format!("child {round}"), wait_for(child));
+        }
+    });
+    question_and_answer(a, s, "after");
 }
 
 fn a_child_forked_under_load_disturbs_nothing(a: &Actor) {
