@@ -62,10 +62,10 @@ pub unsafe fn receive_message(
 /// # Safety
 /// `length` is where the program wants its length.
 pub unsafe fn no_address(length: *mut u32, outcome: Outcome) -> Outcome {
-    if !memory::is_readable(length, size_of::<u32>()) {
+    if receive::is_no_address(length.cast()) {
         return Outcome::Failed(libc::EFAULT);
     }
-    // SAFETY: it is there.
+    // SAFETY: the program's own.
     unsafe {
         if (length.read_unaligned() as i32) < 0 {
             return Outcome::Failed(libc::EINVAL);
