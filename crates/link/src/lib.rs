@@ -14,7 +14,7 @@ pub mod memory;
 mod rings;
 pub mod slots;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
 use std::sync::Mutex;
 
@@ -47,8 +47,8 @@ pub struct Link {
     pub peer_uid: u32,
     pub peer_pid: i32,
     alive: AtomicBool,
-    /// The last of our doings elsewhere that the peer was told of.
-    told: AtomicU32,
+    /// The time of the last of our doings elsewhere that the peer was told of.
+    told: AtomicU64,
     /// Slot to the index of the stream in the program's table.
     streams: Box<[AtomicU32]>,
     pub slots: Slots,
@@ -72,7 +72,7 @@ impl Link {
             peer_uid: peer.0,
             peer_pid: peer.1,
             alive: AtomicBool::new(true),
-            told: AtomicU32::new(0),
+            told: AtomicU64::new(0),
             streams: (0..count).map(|_| AtomicU32::new(VACANT)).collect(),
             slots: Slots::new(count),
         }
@@ -135,7 +135,7 @@ impl Link {
         let map = self.memory.ready(owner);
         // Nothing of the map is loaded before it is changed: that would move its lines twice. A slot
         // is marked again only after its owner has looked, so that the stamp is of its first mark.
-        let done = elsewhere::count();
+        let done = elsewhere::last();
         if self.told.load(Relaxed) != done {
             self.told.store(done, Relaxed);
             map.did_elsewhere(done);

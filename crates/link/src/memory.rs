@@ -22,7 +22,7 @@ use crate::rings::{Place, Rings};
 
 pub use crate::rings::has_room;
 
-const MAGIC: u64 = 0x3274_6e75_6853; // "Shunt2"
+const MAGIC: u64 = 0x3374_6e75_6853; // "Shunt3"
 const PAGE: usize = 4096;
 const MAPS: usize = PAGE;
 const CONTROL: usize = 3 * PAGE;

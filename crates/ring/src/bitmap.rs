@@ -31,10 +31,12 @@ pub struct ReadyMap {
     summary: [AtomicU64; SUMMARIES],
     /// In the summary's line, since whoever touches one looks at the other next.
     sleeping: AtomicU32,
-    /// What the marker has done elsewhere, by its own count.
-    elsewhere: AtomicU32,
     #[cfg(not(loom))]
-    reserved: [u32; 6],
+    reserved: u32,
+    /// When the marker did something elsewhere.
+    elsewhere: AtomicU64,
+    #[cfg(not(loom))]
+    spare: [u64; 2],
     words: [AtomicU64; WORDS],
 }
 
@@ -43,7 +45,7 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(offset_of!(ReadyMap, summary) == 0);
     assert!(offset_of!(ReadyMap, sleeping) == 32);
-    assert!(offset_of!(ReadyMap, elsewhere) == 36);
+    assert!(offset_of!(ReadyMap, elsewhere) == 40);
     assert!(offset_of!(ReadyMap, words) == 64);
     assert!(size_of::<ReadyMap>() == 64 + 2048);
 };
@@ -53,9 +55,11 @@ impl ReadyMap {
         ReadyMap {
             summary: core::array::from_fn(|_| AtomicU64::new(0)),
             sleeping: AtomicU32::new(0),
-            elsewhere: AtomicU32::new(0),
             #[cfg(not(loom))]
-            reserved: [0; 6],
+            reserved: 0,
+            elsewhere: AtomicU64::new(0),
+            #[cfg(not(loom))]
+            spare: [0; 2],
             words: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -74,16 +78,15 @@ impl ReadyMap {
         self.summary[word / 64].fetch_or(1 << (word % 64), release(Point::SummaryPublish));
     }
 
-    /// Before a mark: how often the marker has done something that its owner hears of by other
-    /// means, in a count that wraps.
+    /// Before a mark: when the marker last did something that the map's owner hears of by other means.
     #[inline]
-    pub fn did_elsewhere(&self, count: u32) {
-        self.elsewhere.store(count, Relaxed);
+    pub fn did_elsewhere(&self, time: u64) {
+        self.elsewhere.store(time, Relaxed);
     }
 
-    /// After a drain: the count that came with a mark, or a later one.
+    /// After a drain: the time that came with a mark, or with a later one.
     #[inline]
-    pub fn elsewhere(&self) -> u32 {
+    pub fn elsewhere(&self) -> u64 {
         self.elsewhere.load(Relaxed)
     }
 

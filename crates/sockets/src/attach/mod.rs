@@ -167,7 +167,7 @@ pub fn wake_own(socket: &'static Socket) {
     if let Some(link) = socket.link() {
         let slot = socket.slot.load(Relaxed);
         wake_futexes(link, slot);
-        wait::epoll::stir(socket);
+        wait::epoll::stir(socket, 0);
         link.wake_own();
     }
 }

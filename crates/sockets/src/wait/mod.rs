@@ -6,7 +6,7 @@ pub mod epoll;
 pub mod poll;
 pub mod state;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use shunt_link::{elsewhere, Link};
 use shunt_os::clock;
@@ -42,7 +42,9 @@ fn stir_marked(links: &[&'static Link]) {
     }
     let stir = |marked: &Marked| {
         if let Some(index) = marked.link.stream(marked.slot) {
-            epoll::stir(crate::pool::get(index));
+            let done = marked.link.own_ready().elsewhere();
+            let before = if done <= marked.stamp { done } else { 0 };
+            epoll::stir(crate::pool::get(index), before);
         }
     };
     let few = &mut few[..count.min(FEW)];
@@ -58,47 +60,64 @@ fn stir_marked(links: &[&'static Link]) {
     }
 }
 
-/// A number that changes when this process, or the peer of one of the links, did something elsewhere.
-fn doings<'a>(links: impl IntoIterator<Item = &'a &'static Link>) -> u32 {
+/// When this process, or the peer of one of the links, last did something elsewhere.
+fn doings<'a>(links: impl IntoIterator<Item = &'a &'static Link>) -> u64 {
     let peers = links.into_iter().map(|link| link.own_ready().elsewhere());
-    peers.fold(elsewhere::count(), u32::wrapping_add)
+    peers.fold(elsewhere::last(), u64::max)
 }
 
 /// Whose turn it is: that of kernel descriptors, which must not starve beside busy rings.
 pub struct KernelTurn {
-    asked_ns: AtomicU64,
-    /// What had been done elsewhere when the kernel was asked last.
-    doings: AtomicU32,
+    due_ns: AtomicU64,
+    /// What happened before this ([`clock::stamp`]) the kernel has told.
+    told_until: AtomicU64,
     /// The last answer named something: it may still be ready, and must be told again.
     found: AtomicBool,
+}
+
+/// What the kernel was asked, and when.
+pub struct Question {
+    began: u64,
+}
+
+impl Question {
+    /// Before the kernel is asked.
+    pub fn begin() -> Question {
+        Question { began: clock::stamp() }
+    }
 }
 
 impl KernelTurn {
     pub const fn new() -> KernelTurn {
         KernelTurn {
-            asked_ns: AtomicU64::new(0),
-            doings: AtomicU32::new(0),
+            due_ns: AtomicU64::new(0),
+            told_until: AtomicU64::new(0),
             found: AtomicBool::new(false),
         }
     }
 
-    /// What the kernel answered.
-    pub fn answered(&self, anything: bool) {
+    /// What the kernel answered: whether it named anything, and everything that there is.
+    pub fn answered(&self, question: &Question, anything: bool, everything: bool) {
         self.found.store(anything, Relaxed);
+        if everything {
+            self.told_until.store(question.began, Relaxed);
+        }
+    }
+
+    /// Whether the kernel may have something to tell that was done at `done`.
+    pub fn may_tell_of(&self, done: u64) -> bool {
+        elsewhere::is_since(done, self.told_until.load(Relaxed))
     }
 
     /// Whether the kernel is to be asked although the rings have events. `doings` is that of the
     /// links whose rings were looked at before.
-    fn is_due(&self, doings: u32) -> bool {
+    fn is_due(&self, doings: u64) -> bool {
         let now = clock::now_ns();
-        if self.doings.load(Relaxed) == doings
-            && !self.found.load(Relaxed)
-            && now - self.asked_ns.load(Relaxed) < KERNEL_EVERY_NS
+        if now < self.due_ns.load(Relaxed) && !self.found.load(Relaxed) && !self.may_tell_of(doings)
         {
             return false;
         }
-        self.doings.store(doings, Relaxed);
-        self.asked_ns.store(now, Relaxed);
+        self.due_ns.store(now + KERNEL_EVERY_NS, Relaxed);
         true
     }
 }

@@ -22,7 +22,7 @@ use crate::pool::{self, Mode, Socket};
 use crate::receive::leave_native;
 use crate::table::{self, Entry};
 use crate::wait::blocking::Spun;
-use crate::wait::{blocking, state};
+use crate::wait::{blocking, state, Question};
 
 /// An epoll set with link bells; one for each thread that sleeps, kept for the next sleeper.
 struct BellBox {
@@ -217,11 +217,12 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             if !foreign || skip {
                 break Outcome::Handled(ready as isize);
             }
+            let question = Question::begin();
             // SAFETY: no box, the program's list.
             match unsafe { kernel(list, None, Some(0), mask) } {
                 Err(()) => break Outcome::Genuine(-1),
                 Ok(more) if ready + more > 0 || left == Some(0) => {
-                    TURN.answered(more > 0);
+                    TURN.answered(&question, more > 0, true);
                     break Outcome::Handled((ready + more) as isize);
                 }
                 Ok(_) => {}

@@ -6,6 +6,7 @@ mod descriptors;
 mod ends;
 mod left_bytes;
 mod options;
+mod order;
 mod other_ways;
 mod processes;
 mod readiness;
@@ -44,6 +45,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         basic::ALL,
         basic::IN_EVERY_FAMILY,
         ends::ALL,
+        order::ALL,
         readiness::ALL,
         sandboxes::ALL,
         sets::ALL,

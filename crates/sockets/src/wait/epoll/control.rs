@@ -74,7 +74,7 @@ fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outc
     }
     registration.deleted = false;
     registration.ask(asked);
-    inner.queue(fd);
+    inner.ask(fd);
     set.kick(&inner);
     Some(Outcome::Handled(0))
 }
@@ -218,7 +218,7 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
             Err(error) => Outcome::Failed(error.0),
         };
     }
-    inner.queue(fd);
+    inner.ask(fd);
     set.kick(&inner);
     Outcome::Handled(0)
 }

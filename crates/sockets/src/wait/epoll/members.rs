@@ -7,7 +7,7 @@ use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
-use super::{each, put_off, set_at, tag, Set, FREE, TAGGED};
+use super::{each, put_off, set_at, tag, Cause, Inner, Set, FREE, TAGGED};
 use crate::attach;
 use crate::pool::{self, Membership, Mode, Socket};
 use crate::wait::state::State;
@@ -106,12 +106,12 @@ fn release(socket: &Socket, member: Membership) {
     if !core::mem::take(&mut registration.managed) {
         return;
     }
-    registration.queued = false;
+    registration.place = None;
     registration.fresh = false;
     let (interest, deleted) = (registration.interest, registration.deleted);
     registration.parked = interest.disabled && !deleted && !shared;
     let parked = registration.parked;
-    inner.candidates.retain(|candidate| *candidate != member.fd);
+    inner.candidates.remove(member.fd);
     let last = set.managed.fetch_sub(1, SeqCst) == 1;
     let (change, events, data) = if deleted || parked {
         (libc::EPOLL_CTL_DEL, 0, 0)
@@ -169,27 +169,33 @@ pub fn drop_from_kernel(members: &[Membership]) {
     }
 }
 
-/// Something happened to the stream: its registrations become candidates.
-pub fn stir(socket: &'static Socket) {
-    // Lock order: a stream's memberships, then a set.
-    for member in socket.memberships.lock().iter() {
-        let set = set_at(member.set);
-        let mut inner = set.inner.lock();
-        inner.queue(member.fd);
-        set.kick(&inner);
-    }
+/// Something happened to the stream: its registrations become candidates. Before that, at `done`,
+/// whoever did it had done something elsewhere; 0 is never.
+pub fn stir(socket: &'static Socket, done: u64) {
+    in_each_set(socket, |set, inner, fd| {
+        let after = set.turn.may_tell_of(done);
+        inner.queue(fd, if after { Cause::AfterKernel } else { Cause::First });
+    });
 }
 
 /// As [`stir`], by a call that wakes every waiter of the kernel's whether anything changed or not: an
 /// edge.
 pub fn stir_anew(socket: &'static Socket) {
+    in_each_set(socket, |_, inner, fd| {
+        if let Some(registration) = inner.registrations.get_mut(fd) {
+            registration.fresh |= registration.managed;
+        }
+        inner.queue(fd, Cause::First);
+    });
+}
+
+/// Changes each registration of a stream, and wakes who sleeps on its set.
+fn in_each_set(socket: &Socket, mut change: impl FnMut(&Set, &mut Inner, i32)) {
+    // Lock order: a stream's memberships, then a set.
     for member in socket.memberships.lock().iter() {
         let set = set_at(member.set);
         let mut inner = set.inner.lock();
-        if let Some(registration) = inner.registrations.get_mut(member.fd) {
-            registration.fresh |= registration.managed;
-        }
-        inner.queue(member.fd);
+        change(set, &mut inner, member.fd);
         set.kick(&inner);
     }
 }
@@ -287,7 +293,7 @@ pub fn share(set_index: u32) {
     }
     while let Some((fd, index)) = inner.registrations.some_deleted() {
         inner.registrations.remove(fd);
-        inner.candidates.retain(|candidate| *candidate != fd);
+        inner.candidates.remove(fd);
         set.managed.fetch_sub(1, SeqCst);
         let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
         drop(inner);
@@ -328,7 +334,7 @@ pub fn remove(set_index: u32, fd: i32) {
     let set = set_at(set_index);
     let mut inner = set.inner.lock();
     if let Some(registration) = inner.registrations.remove(fd) {
-        inner.candidates.retain(|candidate| *candidate != fd);
+        inner.candidates.remove(fd);
         if registration.managed {
             set.managed.fetch_sub(1, SeqCst);
         }

@@ -6,7 +6,7 @@
 //! reported, is decided here ([`Interest`]), from the ring and the kernel together. The bells of
 //! the links are members too, so that a sleeper in the kernel's own wait is reached.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 
@@ -17,15 +17,18 @@ use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
 
+use self::queue::{Cause, Queue};
 use self::registration::{Era, Registrations};
 use crate::inherit::Kin;
 use crate::pool::{self, Membership};
 use crate::process;
 use crate::table::{self, Entry};
+use crate::wait::state;
 
 mod control;
 mod members;
 mod put_off;
+mod queue;
 mod registration;
 mod waiting;
 
@@ -43,7 +46,7 @@ struct Inner {
     /// Edge-triggered and one-shot registrations that are the kernel's still, by their data: what
     /// it reports of them must be known when they become ours.
     by_data: BTreeMap<u64, i32>,
-    candidates: VecDeque<i32>,
+    candidates: Queue,
     links: Vec<&'static Link>,
     era: Era,
     /// The kernel's for good, and why: the set is polled as a descriptor itself, somebody whom we do
@@ -70,6 +73,8 @@ pub struct Set {
     turn: super::KernelTurn,
     /// The kernel's own events left no room for the rings' last time.
     crowded: AtomicBool,
+    /// The rings' events left no room to ask the kernel last time.
+    filled: AtomicBool,
     sleepers: AtomicU32,
     inner: Lock<Inner>,
     policy: Policy,
@@ -197,11 +202,12 @@ impl Set {
             watched: AtomicBool::new(false),
             turn: super::KernelTurn::new(),
             crowded: AtomicBool::new(false),
+            filled: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             inner: Lock::new(Inner {
                 registrations: Registrations::default(),
                 by_data: BTreeMap::new(),
-                candidates: VecDeque::new(),
+                candidates: Queue::default(),
                 links: Vec::new(),
                 era: Era::default(),
                 kernels: None,
@@ -236,7 +242,7 @@ impl Set {
         }
     }
 
-    fn doings(&self) -> u32 {
+    fn doings(&self) -> u64 {
         super::doings(&self.inner.lock().links)
     }
 
@@ -258,6 +264,16 @@ impl Set {
         }
         if !inner.candidates.is_empty() || inner.links.iter().any(|link| link.own_ready().any()) {
             self.kick(&inner);
+        }
+    }
+
+    /// Wakes another thread that sleeps on the set, if there is something for it to do.
+    fn kick_for(&self, something: impl FnOnce(&Inner) -> bool) {
+        if self.sleepers.load(Relaxed) > 0 {
+            let inner = self.inner.lock();
+            if something(&inner) {
+                self.kick(&inner);
+            }
         }
     }
 
@@ -311,14 +327,22 @@ impl Inner {
             registration.managed = true;
             registration.ours_since = self.era;
         }
-        self.queue(fd);
+        self.ask(fd);
     }
 
-    fn queue(&mut self, fd: i32) {
+    /// The program asks anew: whatever is ready is told, and what comes has its place from now on.
+    fn ask(&mut self, fd: i32) {
+        if let Some(registration) = self.registrations.get(fd) {
+            state::arm(pool::get(registration.socket));
+        }
+        self.queue(fd, Cause::Look);
+    }
+
+    fn queue(&mut self, fd: i32, cause: Cause) {
         if let Some(registration) = self.registrations.get_mut(fd) {
-            if registration.managed && !registration.queued {
-                registration.queued = true;
-                self.candidates.push_back(fd);
+            let stays = registration.place.is_some_and(|place| !place.yields_to(cause));
+            if registration.managed && !stays {
+                registration.place = Some(self.candidates.push(fd, cause));
             }
         }
     }
@@ -339,7 +363,7 @@ impl Inner {
         self.candidates.clear();
         for (_, registration) in self.registrations.all_mut() {
             registration.managed = false;
-            registration.queued = false;
+            registration.place = None;
         }
     }
 

@@ -3,6 +3,7 @@
 use libc::epoll_event;
 use shunt_readiness::interest::{bits, Interest};
 
+use super::queue::Place;
 use crate::wait::state::State;
 
 /// Counts a set's registrations that became ours: a moment in its life.
@@ -29,7 +30,8 @@ pub struct Registration {
     pub managed: bool,
     /// When it became that.
     pub ours_since: Era,
-    pub queued: bool,
+    /// Where it stands in the set's queue.
+    pub place: Option<Place>,
     /// The program has deleted it, and it stays for the next ADD: some programs delete and add for
     /// every message. If it is ours, so does the kernel's entry, and neither costs a system call.
     pub deleted: bool,
@@ -56,7 +58,7 @@ impl Registration {
             interest,
             managed: false,
             ours_since: Era::default(),
-            queued: false,
+            place: None,
             deleted: false,
             parked: false,
             foreign: false,

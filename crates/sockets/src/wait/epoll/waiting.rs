@@ -8,13 +8,13 @@ use shunt_os::{clock, park, real, set_errno};
 
 use super::members::take_over;
 use super::registration::Era;
-use super::{put_off, set_at, Set, BELL};
+use super::{put_off, set_at, Cause, Set, BELL};
 use crate::outcome::Outcome;
 use crate::pool;
 use crate::process;
 use crate::table::{self, Entry};
 use crate::wait::blocking::{self, Spun};
-use crate::wait::{doings, state, stir_marked};
+use crate::wait::{doings, state, stir_marked, Question};
 
 /// How long `epoll_wait` may take.
 #[derive(Clone, Copy)]
@@ -65,15 +65,15 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
             return Outcome::Handled(got as isize);
         }
         // SAFETY: the kernel wrote `got` events.
-        let mut kept = unsafe { sift(set, events, got as usize) };
-        if kept > 0 && set.touched.load(SeqCst) {
-            // What our tags say is told with the rest.
+        let sifted = unsafe { sift(set, events, got as usize) };
+        if sifted.kept > 0 && set.touched.load(SeqCst) {
             // SAFETY: the caller's buffer.
-            kept += unsafe { collect(set, events, kept, count as usize, Some(era)) };
+            let told = unsafe { tell_with(set, events, sifted, count as usize, era) };
+            return Outcome::Handled(told as isize);
         }
         let over = limits.timeout.is_some_and(|limit| clock::now_ns() - began >= limit);
-        if kept > 0 || (got == 0 && over) {
-            return Outcome::Handled(kept as isize);
+        if sifted.kept > 0 || (got == 0 && over) {
+            return Outcome::Handled(sifted.kept as isize);
         }
     }
     park::test_cancel();
@@ -104,16 +104,30 @@ unsafe fn native(
     }
 }
 
-/// Takes our tags out of `events[..got]` and queues what they name; returns how many of the program's
-/// own events are left there.
-unsafe fn sift(set: &Set, events: *mut epoll_event, got: usize) -> usize {
+/// What is left of the kernel's events without our tags.
+#[derive(Clone, Copy, Default)]
+struct Sifted {
+    /// How many are the program's own.
+    kept: usize,
+    /// How long the queue was when the kernel named the first of these.
+    queued_before: usize,
+    /// A bell had rung before the first of these.
+    bell_first: bool,
+}
+
+/// Takes our tags out of `events[..got]` and queues what they name.
+unsafe fn sift(set: &Set, events: *mut epoll_event, got: usize) -> Sifted {
     let secret = process::secret();
-    let mut kept = 0;
+    let queued = || set.inner.lock().candidates.len();
+    let (mut kept, mut queued_before, mut bell_first) = (0, 0, false);
     for at in 0..got {
         // SAFETY: within the events that the kernel wrote.
         let event = unsafe { events.add(at).read_unaligned() };
         let data = event.u64;
         if (data >> 32) as u32 != secret {
+            if kept == 0 {
+                queued_before = queued();
+            }
             // SAFETY: `kept <= at`.
             unsafe { events.add(kept).write_unaligned(event) };
             kept += 1;
@@ -123,16 +137,20 @@ unsafe fn sift(set: &Set, events: *mut epoll_event, got: usize) -> usize {
             continue;
         }
         let low = data as u32;
+        bell_first |= low == BELL && kept == 0;
         if low != BELL {
             let mut inner = set.inner.lock();
             let socket = inner.registrations.get(low as i32).map(|r| r.socket);
             if let Some(index) = socket {
                 pool::get(index).companion_stirred.store(true, Release);
             }
-            inner.queue(low as i32);
+            inner.queue(low as i32, Cause::First);
         }
     }
-    kept
+    if kept == 0 {
+        queued_before = queued();
+    }
+    Sifted { kept, queued_before, bell_first }
 }
 
 /// Moves the marks of the set's links to the candidates of whatever sets hold the streams.
@@ -144,30 +162,52 @@ fn drain_links(set: &Set) {
     stir_marked(&links);
 }
 
-/// Reports candidates into `events[from..count]`; returns how many. What became ours after `era` may
-/// be among the events that the kernel told before, and is then left for the next wait.
+/// What of the queue is told, and where.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// So many come before the events that the kernel told,
+    first: usize,
+    /// and so many at all, if there are.
+    most: usize,
+}
+
+/// Everything, where the kernel was not asked.
+const ALL: Turn = Turn { first: 0, most: usize::MAX };
+
+/// Reports candidates into `events[..count]`, of which the kernel has filled `from`; returns how many
+/// there are then. What became ours after `era` may be among the kernel's, and is then left for the
+/// next wait.
 unsafe fn collect(
     set: &Set,
     events: *mut epoll_event,
     from: usize,
     count: usize,
     era: Option<Era>,
+    turn: Turn,
 ) -> usize {
     let mut filled = from;
+    let mut before = from;
     let mut inner = set.inner.lock();
-    let rounds = inner.candidates.len();
-    for _ in 0..rounds {
+    // What is put back is for the next wait.
+    let rounds = turn.most.min(inner.candidates.len());
+    for at in 0..rounds {
+        if at == turn.first {
+            before = filled;
+        }
         if filled == count {
             break;
         }
-        let Some(fd) = inner.candidates.pop_front() else { break };
+        let Some((fd, place)) = inner.candidates.pop() else { break };
         let Some(registration) = inner.registrations.get_mut(fd) else { continue };
-        registration.queued = false;
+        if registration.place != Some(place) {
+            continue;
+        }
+        registration.place = None;
         let data = registration.interest.data;
         // SAFETY: within the events that were told.
         let told = || (0..from).any(|at| unsafe { events.add(at).read_unaligned() }.u64 == data);
         if era.is_some_and(|era| registration.ours_since.is_after(era)) && told() {
-            inner.queue(fd);
+            inner.queue(fd, Cause::Look);
             continue;
         }
         let (index, generation) = (registration.socket, registration.generation);
@@ -195,7 +235,7 @@ unsafe fn collect(
         let Some(registration) = inner.registrations.get_mut(fd) else { continue };
         if registration.version != version {
             // Another thread was told meanwhile, and may have read what was seen here.
-            inner.queue(fd);
+            inner.queue(fd, Cause::Look);
             continue;
         }
         if edge && !registration.has_edge(&now) {
@@ -216,10 +256,51 @@ unsafe fn collect(
             filled += 1;
         }
         if report.stays {
-            inner.queue(fd);
+            inner.queue(fd, Cause::Look);
         }
     }
-    filled - from
+    if turn.first >= rounds {
+        before = filled;
+    }
+    // SAFETY: the events that are filled.
+    unsafe { rotate(events, before, from) };
+    filled
+}
+
+/// The first `by` of `count` events change places with those behind them.
+unsafe fn rotate(events: *mut epoll_event, count: usize, by: usize) {
+    if 0 < by && by < count {
+        // The program's buffer need not be aligned: an event is 12 bytes on x86-64.
+        let size = size_of::<epoll_event>();
+        // SAFETY: the caller's word.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(events.cast::<u8>(), count * size) };
+        bytes.rotate_left(by * size);
+    }
+}
+
+/// Tells what came with the kernel's events that ended a sleep: before them, what was marked before
+/// them (one mark at least, if a bell is before them), and what our tags say. What was marked after
+/// something that the kernel tells of may be newer than its answer, and waits until it is asked again.
+unsafe fn tell_with(
+    set: &Set,
+    events: *mut epoll_event,
+    sifted: Sifted,
+    count: usize,
+    era: Era,
+) -> usize {
+    let tags = set.inner.lock().candidates.len();
+    drain_links(set);
+    let turn = {
+        let mut inner = set.inner.lock();
+        let rang = sifted.bell_first && inner.candidates.len() > tags;
+        let marked = inner.candidates.first_from(tags).max(usize::from(rang));
+        inner.candidates.swap(0, tags, tags + marked);
+        Turn { first: marked + sifted.queued_before, most: marked + tags }
+    };
+    // SAFETY: the caller's buffer.
+    let filled = unsafe { collect(set, events, sifted.kept, count, Some(era), turn) };
+    set.kick_for(|inner| inner.candidates.has_after_kernel());
+    filled
 }
 
 unsafe fn wait_managed(
@@ -233,38 +314,27 @@ unsafe fn wait_managed(
     let mut spun = false;
     loop {
         drain_links(set);
+        let asked = kernel_is_first(set, count, &limits);
         // SAFETY: the caller's buffer.
-        let first = unsafe { kernel_first(set, set_fd, events, count, &limits) };
-        if first.told < 0 {
+        let Ok(mut filled) = (unsafe { tell(set, set_fd, events, count, &limits, asked) }) else {
             return Outcome::Genuine(-1);
-        }
-        let mut filled = first.told as usize;
-        // Where the kernel told nothing, nothing can be told twice.
-        let era = first.era.filter(|_| filled > 0);
-        // SAFETY: the caller's buffer.
-        filled += unsafe { collect(set, events, filled, count, era) };
+        };
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
-        // Never behind the rings' events: a stream that left its ring since would be told twice.
         // Before a sleep the kernel is asked by the sleep itself.
-        let due = filled == 0
-            && first.era.is_none()
-            && (left == Some(0) || set.turn.is_due(set.doings()));
+        let due =
+            filled == 0 && asked.is_none() && (left == Some(0) || set.turn.is_due(set.doings()));
         if due {
+            let all = Some(Asked { room: count, first: 0 });
             // SAFETY: the caller's buffer.
-            let more = unsafe { kernel_now(set, set_fd, events, count, limits.mask) };
-            if more < 0 {
+            let Ok(more) = (unsafe { tell(set, set_fd, events, count, &limits, all) }) else {
                 return Outcome::Genuine(-1);
-            }
-            filled = more as usize;
-            set.turn.answered(more > 0);
-            if filled == 0 && set.has_candidates() {
-                continue;
-            }
+            };
+            filled = more;
         }
         if filled > 0 || left == Some(0) {
-            if filled == count && set.sleepers.load(Relaxed) > 0 && set.has_candidates() {
-                // There is work for another thread that sleeps on the set.
-                set.kick(&set.inner.lock());
+            if filled == count {
+                // There may be work for another thread that sleeps on the set.
+                set.kick_for(|inner| !inner.candidates.is_empty());
             }
             return Outcome::Handled(filled as isize);
         }
@@ -286,85 +356,118 @@ unsafe fn wait_managed(
         }
         let era = set.inner.lock().era;
         // SAFETY: the caller's buffer.
-        let got = unsafe { sleep(set, set_fd, events, count, limits, began) };
-        if got < 0 {
-            return Outcome::Genuine(-1);
-        }
-        if got > 0 {
-            set.turn.answered(true);
-            // What our tags say is told with the rest.
-            // SAFETY: the caller's buffer.
-            let more = unsafe { collect(set, events, got as usize, count, Some(era)) };
-            return Outcome::Handled(got + more as isize);
+        let slept = unsafe { sleep(set, set_fd, events, count, limits, began) };
+        match slept {
+            Err(()) => return Outcome::Genuine(-1),
+            Ok(sifted) if sifted.kept > 0 => {
+                // SAFETY: the caller's buffer.
+                let told = unsafe { tell_with(set, events, sifted, count, era) };
+                return Outcome::Handled(told as isize);
+            }
+            Ok(_) => {}
         }
     }
 }
 
-/// What [`kernel_first`] did.
-struct First {
-    /// Events written; negative is an error, in `errno`.
-    told: isize,
-    /// Set if the kernel was asked: when.
-    era: Option<Era>,
+/// How the kernel is asked before the rings' events are told.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// For so many events.
+    room: usize,
+    /// So many of the queue are told before them.
+    first: usize,
 }
 
-/// Asks the kernel before the rings: at its turn, for a wait that only looks, and wherever a set has
-/// streams of both kinds. There a byte sent by TCP before one by a ring is to be told before it, or
-/// with it, as the kernel would: who has seen the rings' marks finds in the kernel's set whatever came
-/// earlier.
-unsafe fn kernel_first(
+/// Whether the kernel is asked before the rings are looked at: at its turn, for a wait that only looks, and
+/// wherever a set has streams of both kinds or something was marked after its maker did something that
+/// the kernel tells of. There a byte sent by TCP before one by a ring is to be told before it, or with
+/// it: who has seen the rings' marks finds in the kernel's set whatever came earlier. What was marked
+/// before is told first, and needs no question if it fills the room.
+fn kernel_is_first(set: &Set, count: usize, limits: &Limits) -> Option<Asked> {
+    let inner = set.inner.lock();
+    let asks = !inner.candidates.is_empty()
+        && (inner.registrations.apart() != 0
+            || limits.timeout == Some(0)
+            || inner.candidates.has_after_kernel()
+            || set.turn.is_due(doings(&inner.links)))
+        // If it filled its room last time, the rings' turn has come.
+        && !set.crowded.swap(false, Relaxed);
+    if !asks {
+        return None;
+    }
+    let first = inner.candidates.first_from(0);
+    if first < count {
+        return Some(Asked { room: count - first, first });
+    }
+    // No room for both: now one, now the other.
+    let rings = !set.filled.fetch_xor(true, Relaxed);
+    (!rings).then_some(Asked { room: count, first: 0 })
+}
+
+/// Tells what the rings have and, if it is `asked`, the kernel before; returns how many events there
+/// are.
+///
+/// # Errors
+/// The kernel's, in `errno`.
+unsafe fn tell(
     set: &Set,
     set_fd: i32,
     events: *mut epoll_event,
     count: usize,
     limits: &Limits,
-) -> First {
+    asked: Option<Asked>,
+) -> Result<usize, ()> {
+    let Some(asked) = asked else {
+        // SAFETY: the caller's buffer.
+        return Ok(unsafe { collect(set, events, 0, count, None, ALL) });
+    };
     let (marked, era) = {
         let inner = set.inner.lock();
-        let asks = !inner.candidates.is_empty()
-            && (inner.registrations.apart() != 0
-                || limits.timeout == Some(0)
-                || set.turn.is_due(doings(&inner.links)))
-            // If it filled the buffer last time, the rings' turn has come.
-            && !set.crowded.swap(false, Relaxed);
-        if !asks {
-            return First { told: 0, era: None };
-        }
         (inner.candidates.len(), inner.era)
     };
+    let question = Question::begin();
     // SAFETY: the caller's buffer.
-    let told = unsafe { kernel_now(set, set_fd, events, count, limits.mask) };
-    set.crowded.store(told == count as isize, Relaxed);
-    set.turn.answered(told > 0);
-    let mut inner = set.inner.lock();
-    if inner.candidates.len() > marked {
-        // What its tags have queued came before the marks, too.
-        inner.candidates.rotate_left(marked);
-    }
-    First { told, era: Some(era) }
+    let sifted = unsafe { kernel_now(set, set_fd, events, asked.room, limits.mask) }?;
+    let crowded = sifted.kept == asked.room;
+    set.crowded.store(crowded, Relaxed);
+    set.turn.answered(&question, sifted.kept > 0, !crowded);
+    let turn = {
+        let mut inner = set.inner.lock();
+        // What its tags have queued comes before what was marked after something of the kernel's.
+        inner.candidates.advance(asked.first, marked);
+        let tags_first = sifted.queued_before.saturating_sub(marked);
+        Turn { first: asked.first + tags_first, ..ALL }
+    };
+    // Where the kernel told nothing, nothing can be told twice.
+    let era = Some(era).filter(|_| sifted.kept > 0);
+    // SAFETY: the caller's buffer.
+    Ok(unsafe { collect(set, events, sifted.kept, count, era, turn) })
 }
 
-/// The kernel's set without waiting. Negative is an error, in `errno`.
+/// The kernel's set without waiting, for `room` events.
+///
+/// # Errors
+/// The kernel's, in `errno`.
 unsafe fn kernel_now(
     set: &Set,
     set_fd: i32,
     events: *mut epoll_event,
-    count: usize,
+    room: usize,
     mask: *const libc::sigset_t,
-) -> isize {
+) -> Result<Sifted, ()> {
     let mut asked = false;
     let result = loop {
         // SAFETY: the caller's buffer.
-        let got = unsafe { real::epoll_pwait(set_fd, events, count as i32, 0, mask) };
-        if got <= 0 {
-            break got as isize;
+        let got = unsafe { real::epoll_pwait(set_fd, events, room as i32, 0, mask) };
+        if got < 0 {
+            break Err(());
         }
-        asked = true;
+        asked |= got > 0;
         // SAFETY: the kernel wrote `got` events.
-        let kept = unsafe { sift(set, events, got as usize) };
+        let sifted = unsafe { sift(set, events, got as usize) };
         // Our own tags may have taken the place of more events of the program's.
-        if kept > 0 || (got as usize) < count {
-            break kept as isize;
+        if sifted.kept > 0 || (got as usize) < room {
+            break Ok(sifted);
         }
     };
     if asked {
@@ -375,8 +478,10 @@ unsafe fn kernel_now(
     result
 }
 
-/// Sleeps in the kernel's set; returns the program's own events, 0 for "look again", negative for
-/// an error.
+/// Sleeps in the kernel's set. Without an event of the program's it is to look again.
+///
+/// # Errors
+/// The kernel's, in `errno`.
 unsafe fn sleep(
     set: &Set,
     set_fd: i32,
@@ -384,22 +489,26 @@ unsafe fn sleep(
     count: usize,
     limits: Limits,
     began: u64,
-) -> isize {
+) -> Result<Sifted, ()> {
     set.sleepers.fetch_add(1, SeqCst);
     let links = set.inner.lock().links.clone();
     links.iter().for_each(|link| link.own_ready().announce_sleep());
     let stirred = links.iter().any(|link| link.own_ready().any()) || set.has_candidates();
-    let mut result = 0;
+    let mut result = Ok(Sifted::default());
     if !stirred {
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+        let question = Question::begin();
         // SAFETY: the caller's buffer.
         let got = unsafe { native(set_fd, events, count as i32, left, limits.mask) };
         let errno = shunt_os::errno();
         set.policy.observe(clock::now_ns() - began, true);
-        result = got as isize;
-        if got > 0 {
+        result = match got {
+            ..0 => Err(()),
             // SAFETY: the kernel wrote `got` events.
-            result = unsafe { sift(set, events, got as usize) as isize };
+            got => Ok(unsafe { sift(set, events, got as usize) }),
+        };
+        if let Ok(sifted) = result {
+            set.turn.answered(&question, sifted.kept > 0, (got as usize) < count);
         }
         set_errno(errno);
     }

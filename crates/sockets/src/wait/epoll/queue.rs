@@ -1,0 +1,136 @@
+//! The streams that a set has something to tell of, perhaps, in the order in which it is told.
+
+use std::collections::VecDeque;
+
+/// How a stream came into the queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing is known to have happened: it was told last time, or has just been put into the set.
+    Look,
+    /// What the kernel tells of by other descriptors came later, as far as is known.
+    First,
+    /// Whoever marked the stream had done before what the kernel tells of: the kernel is asked first.
+    AfterKernel,
+}
+
+/// A place in the queue. A stream that only waits for a look and is marked gets another one; nobody
+/// is in the one that it had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    number: u32,
+    cause: Cause,
+}
+
+impl Place {
+    /// Whether somebody who stands here is to go to the end for this.
+    pub fn yields_to(self, cause: Cause) -> bool {
+        self.cause == Cause::Look && cause != Cause::Look
+    }
+}
+
+/// By descriptor.
+#[derive(Default)]
+pub struct Queue {
+    waiting: VecDeque<(i32, Place)>,
+    number: u32,
+}
+
+impl Queue {
+    pub fn push(&mut self, fd: i32, cause: Cause) -> Place {
+        self.number = self.number.wrapping_add(1);
+        let place = Place { number: self.number, cause };
+        self.waiting.push_back((fd, place));
+        place
+    }
+
+    pub fn pop(&mut self) -> Option<(i32, Place)> {
+        self.waiting.pop_front()
+    }
+
+    pub fn remove(&mut self, fd: i32) {
+        self.waiting.retain(|(waits, _)| *waits != fd);
+    }
+
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many from place `start` on can be told before what the kernel tells.
+    pub fn first_from(&self, start: usize) -> usize {
+        let causes = self.waiting.iter().skip(start).map(|(_, place)| place.cause);
+        causes.take_while(|cause| *cause != Cause::AfterKernel).count()
+    }
+
+    /// Whether the kernel is to be asked before the last is told.
+    pub fn has_after_kernel(&self) -> bool {
+        self.waiting.iter().any(|(_, place)| place.cause == Cause::AfterKernel)
+    }
+
+    /// What was put in from `middle` on comes to stand at `start`, before what was there.
+    pub fn advance(&mut self, start: usize, middle: usize) {
+        self.swap(start, middle, self.len());
+    }
+
+    /// The streams from `start` to `middle` and those from there to `end` change places. The queue may
+    /// be shorter by now.
+    pub fn swap(&mut self, start: usize, middle: usize, end: usize) {
+        let end = end.min(self.len());
+        if start < middle && middle < end {
+            self.waiting.make_contiguous()[start..end].rotate_left(middle - start);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Cause::*;
+
+    fn queue(causes: &[Cause]) -> Queue {
+        let mut queue = Queue::default();
+        (0..).zip(causes).for_each(|(fd, cause)| _ = queue.push(fd, *cause));
+        queue
+    }
+
+    fn all(mut queue: Queue) -> Vec<i32> {
+        core::iter::from_fn(|| queue.pop()).map(|(fd, _)| fd).collect()
+    }
+
+    #[test]
+    fn the_first_end_where_one_waits_for_the_kernel() {
+        let queue = queue(&[Look, First, AfterKernel, First]);
+        assert_eq!([0, 1, 2, 3].map(|start| queue.first_from(start)), [2, 1, 0, 1]);
+        assert!(queue.has_after_kernel());
+    }
+
+    #[test]
+    fn what_the_kernel_named_comes_behind_the_first() {
+        let mut queue = queue(&[First, AfterKernel, First, First]);
+        queue.advance(1, 2);
+        assert_eq!(all(queue), [0, 2, 3, 1]);
+    }
+
+    #[test]
+    fn a_queue_that_became_shorter_is_left_as_it_is() {
+        let mut short = queue(&[First, First]);
+        short.swap(0, 3, 5);
+        short.swap(1, 2, 4);
+        assert_eq!(all(short), [0, 1]);
+    }
+
+    #[test]
+    fn who_is_removed_is_not_told_of() {
+        let mut queue = queue(&[First, AfterKernel, First]);
+        queue.remove(1);
+        assert_eq!((queue.len(), queue.has_after_kernel()), (2, false));
+        assert_eq!(all(queue), [0, 2]);
+    }
+}
