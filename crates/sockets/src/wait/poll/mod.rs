@@ -5,18 +5,18 @@
 //! in for the rings while the thread sleeps. Streams that may yet be attached count a sleep of either
 //! kind, so that nobody goes up to a sleeper whom no bell reaches.
 
-use core::ffi::{c_ulong, c_void};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_carriers::shm::worth_telling;
 use shunt_link::Link;
-use shunt_os::lock::Lock;
-use shunt_os::{clock, handles, memory, park, real, set_errno, threads};
+use shunt_os::{clock, handles, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
 
+use self::bells::BellBox;
 use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
 use crate::receive::leave_native;
@@ -24,13 +24,11 @@ use crate::table::{self, Entry};
 use crate::wait::blocking::Spun;
 use crate::wait::{blocking, state, Question};
 
-/// An epoll set with link bells; one for each thread that sleeps, kept for the next sleeper.
-struct BellBox {
-    fd: i32,
-    links: Vec<&'static Link>,
-}
+mod bells;
+mod select;
 
-static BOXES: Lock<Vec<BellBox>> = Lock::new(Vec::new());
+pub use select::select;
+
 /// Threads that sleep in a box, or are about to.
 static SLEEPERS: AtomicU32 = AtomicU32::new(0);
 
@@ -40,7 +38,7 @@ pub fn somebody_sleeps() -> bool {
     SLEEPERS.load(SeqCst) > 0
 }
 static POLICY: Policy = Policy::new();
-static TURN: super::KernelTurn = super::KernelTurn::new();
+static TURN: crate::wait::KernelTurn = crate::wait::KernelTurn::new();
 
 /// Sets larger than this are polled without the stack buffer.
 const SMALL: usize = 64;
@@ -211,7 +209,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         // Not so about other streams: a byte that came by TCP before one by a ring is told with it.
         // A call that only looks is told all that there is.
         let looks = timeout == Some(0);
-        let is_due = || TURN.is_due(super::doings(&links_of(list)));
+        let is_due = || TURN.is_due(crate::wait::doings(&links_of(list)));
         let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !is_due();
         if ready > 0 || left == Some(0) || foreign {
             if !foreign || skip {
@@ -242,7 +240,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             }
         }
         let left = || timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
-        let slept = sleep(list, box_.get_or_insert_with(take_box), left, mask);
+        let slept = sleep(list, box_.get_or_insert_with(bells::take), left, mask);
         if slept != Slept::Not {
             POLICY.observe(clock::now_ns() - began, true);
         }
@@ -250,8 +248,8 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             break Outcome::Genuine(-1);
         }
     };
-    if let Some(bell_box) = box_ {
-        give_back(bell_box);
+    if let Some(mut bell_box) = box_ {
+        bell_box.give_back();
     }
     outcome
 }
@@ -333,7 +331,7 @@ impl Sleeper<'_> {
         // SAFETY: the caller's word.
         let sleeper = unsafe { &mut *itself.cast::<Sleeper>() };
         sleeper.wake();
-        give_back(core::mem::replace(sleeper.bell_box, BellBox { fd: -1, links: Vec::new() }));
+        sleeper.bell_box.give_back();
         sleeper.links = Vec::new();
     }
 
@@ -383,7 +381,7 @@ fn let_go(held: Vec<(u32, u32)>) {
 
 /// Marks that a sleeper of this kind leaves behind belong to epoll sets, if to anybody.
 fn forward_marks(links: &[&'static Link]) {
-    super::stir_marked(links);
+    crate::wait::stir_marked(links);
 }
 
 /// Whether any attached stream looks different from an idle one: cheap, for spinning.
@@ -472,147 +470,12 @@ fn companion_events(socket: &Socket, asked: i16) -> i16 {
     events | (asked & libc::POLLPRI | libc::POLLRDHUP) & !now
 }
 
-fn take_box() -> BellBox {
-    if let Some(bell_box) = BOXES.lock().pop() {
-        return bell_box;
-    }
-    BellBox { fd: handles::epoll().unwrap_or(-1), links: Vec::new() }
-}
-
-fn give_back(bell_box: BellBox) {
-    if bell_box.fd >= 0 {
-        BOXES.lock().push(bell_box);
-    }
-}
-
-impl BellBox {
-    fn join(&mut self, links: &[&'static Link]) {
-        self.links.retain(|link| link.is_alive());
-        for link in links {
-            if !self.links.iter().any(|known| core::ptr::eq(*known, *link)) {
-                let events = bits::IN | bits::ET;
-                let add = libc::EPOLL_CTL_ADD;
-                link.with_bells(|bells| {
-                    let _ = handles::epoll_ctl(self.fd, add, bells.own, events, 0);
-                });
-                self.links.push(link);
-            }
-        }
-    }
-
-    /// Takes the rings that woke us, so that the next sleep is not ended by them.
-    fn empty(&self) {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
-        while matches!(handles::epoll_wait(self.fd, &mut events, 0), Ok(16)) {}
-    }
-}
-
-/// Bits of a word of a descriptor set: the kernel reads and writes whole ones.
-const WORD_BITS: usize = c_ulong::BITS as usize;
-
-/// The word of `set` that has the bit of `fd`.
-fn word_of(set: *mut libc::fd_set, fd: i32) -> *mut c_ulong {
-    set.cast::<c_ulong>().wrapping_add(fd as usize / WORD_BITS)
-}
-
-fn bit_of(fd: i32) -> c_ulong {
-    1 << (fd as usize % WORD_BITS)
-}
-
-/// `select` and `pselect`, by way of poll. `None`: nothing of ours is in the sets.
-///
-/// # Safety
-/// The sets are what the program passed for `count`.
-pub unsafe fn select(
-    count: i32,
-    sets: [*mut libc::fd_set; 3],
-    timeout: Option<u64>,
-    mask: *const sigset_t,
-) -> Option<Outcome> {
-    if !(1..=1 << 20).contains(&count) {
-        return None;
-    }
-    let words = (count as usize).div_ceil(WORD_BITS);
-    // The kernel reads whole words.
-    let bytes = words * WORD_BITS / 8;
-    if sets.iter().any(|set| !set.is_null() && !memory::is_readable(*set, bytes)) {
-        return None;
-    }
-    let bit = |set: *mut libc::fd_set, fd: i32| -> bool {
-        // SAFETY: the program's sets hold at least `count` bits.
-        !set.is_null() && unsafe { *word_of(set, fd) } & bit_of(fd) != 0
-    };
-    let mut ours = false;
-    let mut list = Vec::new();
-    for fd in 0..count {
-        let wanted = sets.map(|set| bit(set, fd));
-        if wanted == [false; 3] {
-            continue;
-        }
-        ours |= matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_));
-        let events = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
-        let asked = (0..3).filter(|i| wanted[*i]).fold(0, |all, i| all | events[i]);
-        list.push(pollfd { fd, events: asked, revents: 0 });
-    }
-    if !ours {
-        return None;
-    }
-    let (base, length) = (list.as_mut_ptr(), list.len() as nfds_t);
-    let span = timeout.map(clock::span);
-    let genuine = || {
-        let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
-        // SAFETY: our own list.
-        unsafe { real::ppoll(base, length, span, mask) as isize }
-    };
-    // SAFETY: our own list.
-    let outcome = unsafe { poll(base, length, timeout, mask, genuine) };
-    let ready = match outcome {
-        Outcome::Handled(count) | Outcome::Genuine(count) if count >= 0 => count,
-        Outcome::PassThrough => genuine(),
-        other => return Some(other),
-    };
-    if ready < 0 {
-        return Some(Outcome::Genuine(-1));
-    }
-    // select reports bad descriptors as an error of the call; the kernel's own words for it.
-    if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
-        return None;
-    }
-    let meaning = [
-        libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
-        libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
-        libc::POLLPRI,
-    ];
-    let mut total = 0;
-    for (which, set) in sets.iter().enumerate() {
-        if set.is_null() {
-            continue;
-        }
-        let before: Vec<bool> = list.iter().map(|entry| bit(*set, entry.fd)).collect();
-        for word in 0..words {
-            // SAFETY: within the program's set.
-            unsafe { *set.cast::<c_ulong>().add(word) = 0 };
-        }
-        for (entry, wanted) in list.iter().zip(before) {
-            if wanted && entry.revents & meaning[which] != 0 {
-                // SAFETY: within the program's set.
-                unsafe { *word_of(*set, entry.fd) |= bit_of(entry.fd) };
-                total += 1;
-            }
-        }
-    }
-    Some(Outcome::Handled(total))
-}
-
 /// In a forked child: the boxes are the parent's.
 ///
 /// # Safety
 /// The process has one thread.
 pub unsafe fn after_fork() {
     // SAFETY: one thread, by the caller's word.
-    unsafe { BOXES.force_open() };
+    unsafe { bells::after_fork() };
     SLEEPERS.store(0, Relaxed);
-    for bell_box in BOXES.lock().drain(..) {
-        handles::close(bell_box.fd);
-    }
 }

@@ -1,0 +1,65 @@
+//! What reaches a thread that sleeps in poll: the bells of the links.
+
+use shunt_link::Link;
+use shunt_os::handles;
+use shunt_os::lock::Lock;
+use shunt_readiness::interest::bits;
+
+/// An epoll set with link bells; one for each thread that sleeps, kept for the next sleeper.
+pub struct BellBox {
+    /// -1 if no descriptor was to be had.
+    pub fd: i32,
+    links: Vec<&'static Link>,
+}
+
+static BOXES: Lock<Vec<BellBox>> = Lock::new(Vec::new());
+
+/// One that nobody sleeps in.
+pub fn take() -> BellBox {
+    if let Some(bell_box) = BOXES.lock().pop() {
+        return bell_box;
+    }
+    BellBox { fd: handles::epoll().unwrap_or(-1), links: Vec::new() }
+}
+
+impl BellBox {
+    /// For the next sleeper; what stays behind is not used any more.
+    pub fn give_back(&mut self) {
+        let bell_box = core::mem::replace(self, BellBox { fd: -1, links: Vec::new() });
+        if bell_box.fd >= 0 {
+            BOXES.lock().push(bell_box);
+        }
+    }
+
+    pub fn join(&mut self, links: &[&'static Link]) {
+        self.links.retain(|link| link.is_alive());
+        for link in links {
+            if !self.links.iter().any(|known| core::ptr::eq(*known, *link)) {
+                let events = bits::IN | bits::ET;
+                let add = libc::EPOLL_CTL_ADD;
+                link.with_bells(|bells| {
+                    let _ = handles::epoll_ctl(self.fd, add, bells.own, events, 0);
+                });
+                self.links.push(link);
+            }
+        }
+    }
+
+    /// Takes the rings that woke us, so that the next sleep is not ended by them.
+    pub fn empty(&self) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        while matches!(handles::epoll_wait(self.fd, &mut events, 0), Ok(16)) {}
+    }
+}
+
+/// In a forked child: the boxes are the parent's.
+///
+/// # Safety
+/// The process has one thread.
+pub unsafe fn after_fork() {
+    // SAFETY: one thread, by the caller's word.
+    unsafe { BOXES.force_open() };
+    for bell_box in BOXES.lock().drain(..) {
+        handles::close(bell_box.fd);
+    }
+}
