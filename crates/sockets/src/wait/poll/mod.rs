@@ -17,6 +17,7 @@ use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
 
 use self::bells::BellBox;
+use self::held::{Held, Watch};
 use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
 use crate::receive::leave_native;
@@ -25,6 +26,7 @@ use crate::wait::blocking::Spun;
 use crate::wait::{blocking, state, Question};
 
 mod bells;
+mod held;
 mod select;
 
 pub use select::select;
@@ -166,21 +168,21 @@ fn attached(fd: i32) -> Option<(u32, &'static Socket)> {
 }
 
 /// Fills `revents` of attached streams; returns how many are ready. Others get 0.
-fn look(list: &mut [pollfd], arming: bool) -> usize {
+fn look(list: &mut [pollfd]) -> usize {
     let mut ready = 0;
     for entry in list.iter_mut() {
         entry.revents = 0;
         let Some((_, socket)) = attached(entry.fd) else { continue };
-        let asked = u32::from(entry.events as u16);
-        if arming {
-            state::arm(socket);
-        }
         let Some(mask) = state::mask(socket) else { continue };
-        let events = mask & (asked | bits::ERR | bits::HUP);
-        entry.revents = events as i16;
-        ready += usize::from(events != 0);
+        entry.revents = events_of(entry, mask);
+        ready += usize::from(entry.revents != 0);
     }
     ready
+}
+
+/// What of a stream's mask an entry is told.
+fn events_of(entry: &pollfd, mask: u32) -> i16 {
+    (mask & (u32::from(entry.events as u16) | bits::ERR | bits::HUP)) as i16
 }
 
 fn links_of(list: &[pollfd]) -> Vec<&'static Link> {
@@ -200,8 +202,9 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
     let began = clock::now_ns();
     let mut spun = false;
     let mut box_: Option<BellBox> = None;
+    let mut held: Option<Held> = None;
     let outcome = loop {
-        let ready = look(list, false);
+        let ready = look(list);
         // A stream may stop being attached while we wait.
         let foreign = list.iter().any(|entry| entry.fd >= 0 && attached(entry.fd).is_none());
         let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
@@ -240,18 +243,47 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             }
         }
         let left = || timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
-        let slept = sleep(list, box_.get_or_insert_with(bells::take), left, mask);
-        if slept != Slept::Not {
-            POLICY.observe(clock::now_ns() - began, true);
-        }
-        if slept == Slept::Failed {
+        let held = held.get_or_insert_with(|| Held::of(list));
+        if !sleep(list, held, box_.get_or_insert_with(bells::take), left, mask) {
             break Outcome::Genuine(-1);
         }
     };
+    if let Some(mut held) = held {
+        held.let_go();
+    }
     if let Some(mut bell_box) = box_ {
         bell_box.give_back();
     }
     outcome
+}
+
+/// Sleeps until the numbers of the list are worth another look. A thread that is woken for nothing sleeps
+/// on: the kernel, which nothing wakes, would not look whom they name now. False is the kernel's error,
+/// in `errno`.
+fn sleep(
+    list: &mut [pollfd],
+    held: &mut Held,
+    bell_box: &mut BellBox,
+    left: impl Fn() -> Option<u64>,
+    mask: *const sigset_t,
+) -> bool {
+    loop {
+        let began = clock::now_ns();
+        let slept = sleep_once(list, held, bell_box, &left, mask);
+        if slept != Slept::Not {
+            POLICY.observe(clock::now_ns() - began, true);
+        }
+        match slept {
+            Slept::Failed => return false,
+            Slept::Well
+                if left() != Some(0) && !held.is_outdated(list) && !held.is_stirred(list) => {}
+            Slept::Not => {
+                held.forget_told(list);
+                return true;
+            }
+            Slept::Well | Slept::ForOthers => return true,
+        }
+    }
 }
 
 #[derive(PartialEq, Eq)]
@@ -260,27 +292,31 @@ enum Slept {
     Not,
     /// Until something stirred, or the time was over.
     Well,
+    /// Until the kernel told of a descriptor that is not ours.
+    ForOthers,
     /// The kernel's error, in `errno`.
     Failed,
 }
 
 /// Sleeps until something stirs, unless it has already.
-fn sleep(
+fn sleep_once(
     list: &mut [pollfd],
+    held: &mut Held,
     bell_box: &mut BellBox,
     left: impl Fn() -> Option<u64>,
     mask: *const sigset_t,
 ) -> Slept {
     // A stream is counted, or has a bell, or the sleep is off.
     let counted = count_in(list);
-    let links = links_of(list);
+    held.hold(list);
+    let links = held.links();
     bell_box.join(&links);
-    let held = hold(list);
     SLEEPERS.fetch_add(1, SeqCst);
     links.iter().for_each(|link| link.own_ready().announce_sleep());
     let slept = Slept::Not;
+    held.arm();
     let mut sleeper = Sleeper { links, held, counted, bell_box, list, left: None, mask, slept };
-    if look(sleeper.list, true) == 0 && !sleeper.counted.some_attached {
+    if !sleeper.held.is_stirred(sleeper.list) && !sleeper.counted.some_attached {
         sleeper.left = left();
         if sleeper.bell_box.fd < 0 {
             // No descriptor was to be had for a bell: look often instead.
@@ -300,9 +336,7 @@ fn sleep(
 /// What a thread that sleeps has announced.
 struct Sleeper<'a> {
     links: Vec<&'static Link>,
-    /// Streams by place and generation: a close of the last descriptor does not end one meanwhile,
-    /// as in the kernel, whose poll holds the open file.
-    held: Vec<(u32, u32)>,
+    held: &'a mut Held,
     counted: Counted,
     bell_box: &'a mut BellBox,
     list: &'a mut [pollfd],
@@ -317,10 +351,14 @@ impl Sleeper<'_> {
     unsafe extern "C" fn sleep(itself: *mut c_void) {
         // SAFETY: the caller's word.
         let sleeper = unsafe { &mut *itself.cast::<Sleeper>() };
-        let bell = Some(sleeper.bell_box.fd);
+        let beside = Some((sleeper.bell_box.fd, &*sleeper.held));
         // SAFETY: the program's list.
-        let slept = unsafe { kernel(sleeper.list, bell, sleeper.left, sleeper.mask) };
-        sleeper.slept = if slept.is_ok() { Slept::Well } else { Slept::Failed };
+        let told = unsafe { kernel(sleeper.list, beside, sleeper.left, sleeper.mask) };
+        sleeper.slept = match told {
+            Ok(0) => Slept::Well,
+            Ok(_) => Slept::ForOthers,
+            Err(()) => Slept::Failed,
+        };
     }
 
     /// The thread was cancelled in its sleep.
@@ -331,6 +369,7 @@ impl Sleeper<'_> {
         // SAFETY: the caller's word.
         let sleeper = unsafe { &mut *itself.cast::<Sleeper>() };
         sleeper.wake();
+        sleeper.held.let_go();
         sleeper.bell_box.give_back();
         sleeper.links = Vec::new();
     }
@@ -339,43 +378,7 @@ impl Sleeper<'_> {
         self.links.iter().for_each(|link| link.own_ready().retract_sleep());
         SLEEPERS.fetch_sub(1, SeqCst);
         forward_marks(&self.links);
-        let_go(core::mem::take(&mut self.held));
         count_out(self.list, &self.counted);
-    }
-}
-
-fn hold(list: &[pollfd]) -> Vec<(u32, u32)> {
-    let name = |(index, socket): (u32, &Socket)| (index, socket.generation.load(Relaxed));
-    let mut held: Vec<_> = list.iter().filter_map(|entry| attached(entry.fd)).map(name).collect();
-    // A list may name one stream several times.
-    held.sort_unstable();
-    held.dedup();
-    held.retain(|&(index, generation)| {
-        let socket = pool::get(index);
-        let mut recv = socket.recv.lock();
-        let is_it = socket.generation.load(Relaxed) == generation;
-        let holds = is_it && socket.mode() == Mode::Attached;
-        if holds {
-            recv.waiting.begin();
-        }
-        holds
-    });
-    held
-}
-
-fn let_go(held: Vec<(u32, u32)>) {
-    for (index, generation) in held {
-        let socket = pool::get(index);
-        {
-            let mut recv = socket.recv.lock();
-            if socket.generation.load(Relaxed) != generation {
-                continue;
-            }
-            recv.waiting.end();
-        }
-        if socket.closing.load(Relaxed) {
-            crate::calls::descriptor::finish_closing(index);
-        }
     }
 }
 
@@ -408,10 +411,11 @@ fn may_have_room(socket: &Socket) -> bool {
 }
 
 /// The kernel's answer for everything: foreign descriptors as asked, attached streams only for
-/// what TCP alone knows. Adds to `revents`; returns how many foreign entries are ready.
+/// what TCP alone knows. Adds to `revents`; returns how many foreign entries are ready. A sleeper gives
+/// its bell and whom it holds.
 unsafe fn kernel(
     list: &mut [pollfd],
-    bell_box: Option<i32>,
+    beside: Option<(i32, &Held)>,
     timeout: Option<u64>,
     mask: *const sigset_t,
 ) -> Result<usize, ()> {
@@ -423,15 +427,26 @@ unsafe fn kernel(
         large = vec![pollfd { fd: -1, events: 0, revents: 0 }; list.len() + 1];
         &mut large[..]
     };
-    for (to, from) in asked.iter_mut().zip(list.iter()) {
-        *to = pollfd { fd: from.fd, events: from.events, revents: 0 };
-        if let Some((_, socket)) = attached(from.fd) {
+    let watch = |position: usize, fd: i32| match (beside, attached(fd)) {
+        (Some((_, held)), _) => held.watch(position, fd),
+        (None, Some((_, socket))) => Watch::Stream(socket),
+        (None, None) => Watch::Kernel,
+    };
+    for (position, (to, from)) in asked.iter_mut().zip(list.iter()).enumerate() {
+        *to = match watch(position, from.fd) {
             // Looking without waiting was done already.
-            to.fd = if bell_box.is_some() { from.fd } else { -1 };
-            to.events = companion_events(socket, from.events);
-        }
+            Watch::Stream(_) if beside.is_none() => *to,
+            Watch::Stream(socket) => pollfd {
+                fd: socket.fd.load(Relaxed),
+                events: companion_events(socket, from.events),
+                revents: 0,
+            },
+            Watch::Kernel => pollfd { fd: from.fd, events: from.events, revents: 0 },
+            Watch::Nobody => *to,
+        };
     }
-    asked[list.len()] = pollfd { fd: bell_box.unwrap_or(-1), events: libc::POLLIN, revents: 0 };
+    let bell = beside.map_or(-1, |(bell, _)| bell);
+    asked[list.len()] = pollfd { fd: bell, events: libc::POLLIN, revents: 0 };
     let span = timeout.map(clock::span);
     let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
     // SAFETY: our own array and a valid timespec; the mask is the program's.
@@ -440,13 +455,13 @@ unsafe fn kernel(
         return Err(());
     }
     let mut ready = 0;
-    for (from, to) in asked.iter().zip(list.iter_mut()) {
+    for (position, (from, to)) in asked.iter().zip(list.iter_mut()).enumerate() {
         if from.revents == 0 {
             continue;
         }
-        match attached(to.fd) {
-            Some((_, socket)) => socket.companion_stirred.store(true, Release),
-            None => {
+        match watch(position, to.fd) {
+            Watch::Stream(socket) => socket.companion_stirred.store(true, Release),
+            Watch::Kernel | Watch::Nobody => {
                 to.revents = from.revents;
                 ready += 1;
             }

@@ -1,0 +1,169 @@
+//! The streams that a poll has come upon, until it returns. As in the kernel, whose poll holds the open
+//! files: another thread that closes the last descriptor of one does not end it meanwhile, and nobody who
+//! gets its number is waited for.
+
+use core::sync::atomic::Ordering::*;
+
+use libc::pollfd;
+use shunt_link::Link;
+
+use crate::pool::{self, Mode, Socket};
+use crate::table::{self, Entry};
+use crate::wait::state;
+
+/// A stream's place in the pool, and its generation there.
+type Name = (u32, u32);
+
+/// What a position of the list named when the poll began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Stream(Name),
+    /// Nothing that we know of.
+    Other,
+    /// A stream that stirred after its number had gone over to another: it has nothing more to tell.
+    Told,
+}
+
+pub struct Held {
+    /// By position in the list.
+    named: Vec<Named>,
+    /// Those that are held, sorted.
+    holds: Vec<Name>,
+}
+
+/// What a sleeping poll does about a position of its list.
+pub enum Watch {
+    /// A stream of ours.
+    Stream(&'static Socket),
+    /// The kernel is asked by the number.
+    Kernel,
+    /// The number has gone over to another stream.
+    Nobody,
+}
+
+fn named(fd: i32) -> Named {
+    let Entry::Socket(index) = table::get(fd) else { return Named::Other };
+    Named::Stream((index, pool::get(index).generation.load(Relaxed)))
+}
+
+fn attached((index, generation): Name) -> Option<&'static Socket> {
+    let socket = pool::get(index);
+    let is_it = socket.generation.load(Relaxed) == generation;
+    (is_it && socket.mode() == Mode::Attached).then_some(socket)
+}
+
+impl Held {
+    /// What the numbers of `list` name now.
+    pub fn of(list: &[pollfd]) -> Held {
+        let named = list.iter().map(|entry| named(entry.fd)).collect();
+        Held { named, holds: Vec::new() }
+    }
+
+    /// Holds those that are attached by now. `list` may name one that was not known before.
+    pub fn hold(&mut self, list: &[pollfd]) {
+        for (was, entry) in self.named.iter_mut().zip(list) {
+            if *was == Named::Other {
+                *was = named(entry.fd);
+            }
+        }
+        let names = self.named.iter().filter_map(|named| match named {
+            Named::Stream(name) => Some(*name),
+            _ => None,
+        });
+        let mut new: Vec<Name> = names.filter(|name| attached(*name).is_some()).collect();
+        // A list may name one stream several times.
+        new.sort_unstable();
+        new.dedup();
+        new.retain(|name| self.holds.binary_search(name).is_err());
+        new.retain(|&name| {
+            let mut recv = pool::get(name.0).recv.lock();
+            let holds = attached(name).is_some();
+            if holds {
+                recv.waiting.begin();
+            }
+            holds
+        });
+        if !new.is_empty() {
+            self.holds.extend(new);
+            self.holds.sort_unstable();
+        }
+    }
+
+    /// The attached stream at a position, whoever has its number.
+    pub fn stream(&self, position: usize) -> Option<&'static Socket> {
+        match self.named[position] {
+            Named::Stream(name) => attached(name),
+            _ => None,
+        }
+    }
+
+    pub fn watch(&self, position: usize, fd: i32) -> Watch {
+        match self.stream(position) {
+            Some(socket) => Watch::Stream(socket),
+            None if self.named[position] == Named::Other => Watch::Kernel,
+            None if self.named[position] == named(fd) => Watch::Kernel,
+            None => Watch::Nobody,
+        }
+    }
+
+    pub fn links(&self) -> Vec<&'static Link> {
+        let mut links: Vec<&'static Link> = Vec::new();
+        let streams = (0..self.named.len()).filter_map(|position| self.stream(position));
+        for link in streams.filter_map(Socket::link) {
+            if !links.iter().any(|known| core::ptr::eq(*known, link)) {
+                links.push(link);
+            }
+        }
+        links
+    }
+
+    /// Every stream tells of what comes.
+    pub fn arm(&self) {
+        (0..self.named.len()).filter_map(|position| self.stream(position)).for_each(state::arm);
+    }
+
+    /// Whether a stream has something that the list asks for.
+    pub fn is_stirred(&self, list: &[pollfd]) -> bool {
+        list.iter().enumerate().any(|(position, entry)| self.tells(position, entry))
+    }
+
+    fn tells(&self, position: usize, entry: &pollfd) -> bool {
+        let mask = self.stream(position).and_then(state::mask).unwrap_or(0);
+        super::events_of(entry, mask) != 0
+    }
+
+    /// A look at the list's numbers has not shown what some stream tells: its number is another's now.
+    pub fn forget_told(&mut self, list: &[pollfd]) {
+        for (position, entry) in list.iter().enumerate() {
+            if named(entry.fd) != self.named[position] && self.tells(position, entry) {
+                self.named[position] = Named::Told;
+            }
+        }
+    }
+
+    /// Whether some position cannot be waited for as before: a stream that was held there is on TCP for
+    /// good, or a number that the kernel was asked by names something else.
+    pub fn is_outdated(&self, list: &[pollfd]) -> bool {
+        self.holds.iter().any(|name| attached(*name).is_none())
+            || list.iter().enumerate().any(|(position, entry)| {
+                self.named[position] != Named::Told
+                    && matches!(self.watch(position, entry.fd), Watch::Nobody)
+            })
+    }
+
+    pub fn let_go(&mut self) {
+        for (index, generation) in self.holds.drain(..) {
+            let socket = pool::get(index);
+            {
+                let mut recv = socket.recv.lock();
+                if socket.generation.load(Relaxed) != generation {
+                    continue;
+                }
+                recv.waiting.end();
+            }
+            if socket.closing.load(Relaxed) {
+                crate::calls::descriptor::finish_closing(index);
+            }
+        }
+    }
+}
