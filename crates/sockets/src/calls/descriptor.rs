@@ -100,7 +100,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
     // Who asked for TCP may have given the descriptor to a process that we do not see.
     let alone = inherit::is_sole_holder(socket) && !socket.pinned.load(Relaxed);
     search::stop_waiting(socket);
-    if socket.mode() == Mode::Attached {
+    if matches!(socket.mode(), Mode::Attached | Mode::Left) {
         // A call that began before goes on, as in the kernel, on a descriptor of ours. The first
         // thread that comes out finds `closing`.
         let recv = socket.recv.lock();

@@ -167,7 +167,7 @@ fn receive_waiting(
                 return Outcome::Handled(got as isize);
             }
             Attempt::Native => {
-                let result = if patience.renamed { natively(request) } else { genuine() };
+                let result = go_on(socket, &patience, request, genuine);
                 leave_native(index, socket);
                 crate::search::note(index, socket, crate::search::Way::In, result);
                 return Outcome::Genuine(result);
@@ -178,8 +178,8 @@ fn receive_waiting(
             }
             Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
-            Attempt::Gone if patience.renamed => {
-                return gone(socket).or_genuine(|| natively(request))
+            Attempt::Gone if patience.has_slept() => {
+                return gone(socket).or_genuine(|| go_on(socket, &patience, request, genuine))
             }
             Attempt::Gone => return gone(socket),
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),
@@ -204,6 +204,28 @@ fn receive_waiting(
                 }
             }
         }
+    }
+}
+
+/// The rest of a call is the kernel's. One that has slept waits on by whatever number the socket has,
+/// although somebody has set O_NONBLOCK meanwhile.
+fn go_on(
+    socket: &Socket,
+    patience: &blocking::Patience,
+    request: Request<'_>,
+    genuine: impl FnOnce() -> isize,
+) -> isize {
+    if patience.has_slept() && handles::is_nonblocking(request.fd) {
+        let flags = request.flags | libc::MSG_DONTWAIT;
+        return patience.insist(libc::POLLIN, || {
+            let fd = blocking::other_number(socket, request.fd).unwrap_or(request.fd);
+            (fd, natively(Request { fd, flags, ..request }))
+        });
+    }
+    if patience.renamed {
+        natively(request)
+    } else {
+        genuine()
     }
 }
 

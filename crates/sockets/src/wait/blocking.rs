@@ -6,7 +6,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use shunt_os::{clock, critical, handles, park, raw, signals, tcp};
+use shunt_os::{clock, critical, handles, park, raw, real, set_errno, signals, tcp};
 use shunt_readiness::policy::Policy;
 use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
@@ -108,6 +108,41 @@ impl Patience {
         }
         self.may_wait = true;
         Ok((direction, fd))
+    }
+
+    /// Whether the call has slept, and so waits whatever its descriptor is like now.
+    pub fn has_slept(&self) -> bool {
+        self.may_wait
+    }
+
+    /// Waits in the kernel for `events`, for a `call` that does not wait itself; it says by which
+    /// descriptor it was made. Begun anew by a handler with SA_RESTART it may not wait any more.
+    pub fn insist(&self, events: i16, call: impl Fn() -> (i32, isize)) -> isize {
+        let (option, errno) = (self.option, shunt_os::errno());
+        loop {
+            let before = critical::handled();
+            let (fd, result) = call();
+            if result >= 0 {
+                set_errno(errno);
+            }
+            if result >= 0 || shunt_os::errno() != libc::EAGAIN {
+                return result;
+            }
+            let limit = self.limit.unwrap_or_else(|| handles::option_timeout(fd, option));
+            let left = limit.map(|limit| limit.saturating_sub(self.elapsed()));
+            let span = left.map(clock::span);
+            let span = span.as_ref().map_or(core::ptr::null(), |span| &raw const *span);
+            let mut entry = libc::pollfd { fd, events, revents: 0 };
+            // SAFETY: one entry, a valid time.
+            let woken = unsafe { real::ppoll(&raw mut entry, 1, span, core::ptr::null()) };
+            if left == Some(0) || woken < 0 && limit.is_none() && signals::restarts(before) {
+                set_errno(libc::EAGAIN);
+                return -1;
+            }
+            if woken < 0 {
+                return -1;
+            }
+        }
     }
 
     /// Nanoseconds since the call began to wait.
