@@ -6,12 +6,13 @@ use core::sync::atomic::Ordering::*;
 use libc::{sa_family_t, sockaddr, socklen_t};
 use shunt_link::elsewhere;
 use shunt_os::{handles, memory, tcp};
+use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
 use crate::calls::descriptor::{classify, forget, opened, touch_or_leave};
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
-use crate::wait::epoll;
+use crate::wait::{epoll, state};
 use crate::{attach, inherit, process, search, send, Outcome};
 
 /// After a successful `socket`.
@@ -124,6 +125,16 @@ fn both_have_ended(socket: &Socket, fd: c_int) -> bool {
         && (socket.recv.lock().peer_shut || tcp::peer_has_ended(fd))
 }
 
+/// A low-water mark that is set wakes every waiter of what is readable with it, and of what has ended: an
+/// edge (Linux, tcp_set_rcvlowat). Where the stream leaves for it, the kernel makes the first of these.
+fn wake_for_low_water(socket: &'static Socket, of_one_byte: bool) {
+    let wakes = bits::RDHUP | if of_one_byte { bits::IN } else { 0 };
+    if socket.mode() == Mode::Attached && state::mask(socket).is_some_and(|mask| mask & wakes != 0)
+    {
+        epoll::stir_anew(socket);
+    }
+}
+
 /// Before `getsockopt`: one option is another way to receive.
 pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
     const TCP_ZEROCOPY_RECEIVE: c_int = 35;
@@ -180,7 +191,9 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     if reason == Reason::UnsupportedOption && name == libc::SO_RCVLOWAT && level == libc::SOL_SOCKET
     {
         // One byte is the default and changes nothing.
-        if handles::option_int(fd, level, name).is_ok_and(|value| value <= 1) {
+        let is_default = handles::option_int(fd, level, name).is_ok_and(|value| value <= 1);
+        wake_for_low_water(pool::get(index), is_default);
+        if is_default {
             return;
         }
     }
