@@ -607,7 +607,7 @@ impl Conductor<'_> {
         if whom == by.process() || self.players[&whom].gone || slots.iter().flatten().any(leaves) {
             return;
         }
-        // KNOWN 40: what it had not read makes no reset.
+        // KNOWN 49: as in `exit`.
         let unread = |slot: &Slot| self.world.waiting(slot.end) > 0;
         if self.known() && slots.iter().flatten().any(unread) {
             return;
