@@ -191,13 +191,14 @@ impl Memory {
     }
 
     /// The peer is gone and every slot is vacant: unmaps the rings, which nobody can reach but
-    /// through a stream in a slot, and gives the pages of the words back.
+    /// through a stream in a slot, and lets go of the words. A peer that is not gone, of which we only
+    /// cannot hear, may sleep on words of its own: those are left as they are.
     pub fn retire(&self) {
         // SAFETY: no stream stands here, so no producer or consumer has an address in the rings.
         unsafe { self.rings.unmap() };
         let words = data_start(self.place.slots);
-        // SAFETY: the words mean nothing any more, and read as zeros from now on.
-        unsafe { mapping::give_back(self.words.as_ptr(), words) };
+        // SAFETY: the words mean nothing to us any more, and read as zeros from now on.
+        unsafe { mapping::let_go(self.words.as_ptr(), words) };
     }
 
     /// In a forked child: the link is the parent's.

@@ -140,3 +140,37 @@ pub unsafe fn give_back(base: *mut u8, bytes: usize) {
     // SAFETY: the caller vouches for the range.
     let _ = unsafe { sys!(libc::SYS_madvise, base, bytes, libc::MADV_REMOVE) };
 }
+
+/// Puts private zero memory in the place of a range of a shared mapping, which others keep as it is.
+///
+/// # Safety
+/// As [`give_back`], but for this process alone.
+pub unsafe fn let_go(base: *mut u8, bytes: usize) {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    const NO_FILE: i32 = -1;
+    // SAFETY: the caller vouches for the range.
+    let _ = unsafe { sys!(raw::number::MMAP, base, bytes, protection, flags, NO_FILE, 0) };
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_lets_go_others_keep() {
+        const BYTES: usize = 8192;
+        let fd = create(c"test", BYTES as u64, true).expect("memory");
+        let [one, other] = [(); 2].map(|()| map(fd, BYTES).expect("a mapping").base.as_ptr());
+        // SAFETY: both are mapped, and nobody else has them.
+        unsafe {
+            one.write(1);
+            one.add(4096).write(2);
+            let_go(one, 4096);
+            assert_eq!([one.read(), one.add(4096).read()], [0, 2]);
+            one.write(3);
+            assert_eq!([other.read(), other.add(4096).read()], [1, 2]);
+        }
+        handles::close(fd);
+    }
+}
