@@ -16,6 +16,7 @@ pub mod critical;
 pub mod handlers;
 pub mod handles;
 pub mod lock;
+pub mod lookups;
 pub mod mapping;
 pub mod memory;
 pub mod park;

@@ -370,6 +370,7 @@ fn after_fork() {
         search::after_fork();
         wait::poll::after_fork();
         service::after_fork();
+        shunt_os::lookups::after_fork();
     }
     // The bell rings the parent; a child that has streams of its own makes another.
     let bell = CALL_BELL.swap(-1, Relaxed);

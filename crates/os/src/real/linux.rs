@@ -4,7 +4,7 @@
 
 #![allow(clippy::missing_safety_doc)] // Each is the libc function of the same name.
 
-use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void, CStr};
 use core::mem::transmute;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -14,9 +14,16 @@ use libc::{
     sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, FILE,
 };
 
-fn find(name: &core::ffi::CStr) -> *mut c_void {
-    // SAFETY: `name` is NUL-terminated.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+use crate::lookups;
+
+/// The genuine function of this name, or null.
+pub fn find(name: &CStr) -> *mut c_void {
+    lookups::genuine(name).unwrap_or_else(|| {
+        // SAFETY: `name` is NUL-terminated.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        // Another thread may have put ours in its place meanwhile.
+        lookups::genuine(name).unwrap_or(found)
+    })
 }
 
 macro_rules! genuine {
@@ -30,7 +37,7 @@ macro_rules! genuine {
             if address.is_null() {
                 let name = concat!(stringify!($name), "\0");
                 // SAFETY: the literal ends in NUL.
-                address = find(unsafe { core::ffi::CStr::from_bytes_with_nul_unchecked(name.as_bytes()) });
+                address = find(unsafe { CStr::from_bytes_with_nul_unchecked(name.as_bytes()) });
                 if address.is_null() {
                     crate::set_errno(libc::ENOSYS);
                     // SAFETY: every return type here is an integer or a pointer.

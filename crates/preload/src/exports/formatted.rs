@@ -18,8 +18,7 @@ macro_rules! formatted {
         unsafe extern "C" fn $found() -> *mut core::ffi::c_void {
             // SAFETY: a NUL-terminated literal.
             let name = unsafe { CStr::from_bytes_with_nul_unchecked(concat!($text, "\0").as_bytes()) };
-            // SAFETY: as above.
-            unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+            shunt_os::real::find(name)
         }
 
         #[cfg(target_arch = "x86_64")]
