@@ -8,6 +8,7 @@
 //! | `exports::descriptor` | close, dup, fcntl, ioctl, fdopen, freopen, fclose |
 //! | `exports::aio` | aio_read, aio_write, lio_listio |
 //! | `exports::readiness` | poll, select, epoll |
+//! | `exports::modules` | dlopen, dlmopen |
 //! | `exports::process` | fork, exec, spawn, syscall |
 
 // UNSAFETY: exports C functions.

@@ -1,10 +1,11 @@
 //! A process in which the library must keep still: for good under a seccomp filter, which may kill for
 //! calls that the program itself never makes; for a moment where the kernel wants a process of one
-//! thread (unshare(2), setns(2)); and on TCP for good beside io_uring, whose calls it does not see.
+//! thread (unshare(2), setns(2)); and on TCP for good beside io_uring and modules whose calls it does not see.
 
+use core::ffi::{c_char, c_int, c_long, CStr};
 use core::sync::atomic::{AtomicU16, Ordering::*};
 
-use shunt_os::proc;
+use shunt_os::{lookups, proc};
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode};
@@ -110,6 +111,49 @@ pub fn look_for_io_uring() -> Option<Reason> {
         saw_io_uring();
     }
     keeps_to_tcp()
+}
+
+/// Before dlopen(3). A module that is bound to the C library past us, or a program that asks the C library
+/// itself for functions, is to find ours there.
+///
+/// # Safety
+/// `file` is null or NUL-terminated.
+pub unsafe fn opening(file: *const c_char, flags: c_int) {
+    let past_us = flags & libc::RTLD_DEEPBIND != 0;
+    // SAFETY: by the caller's word.
+    if (past_us || unsafe { is_the_c_library(file) }) && !lookups::lead_here() {
+        saw_other_calls();
+    }
+}
+
+/// Before dlmopen(3): a module in a namespace of its own comes with a C library of its own.
+///
+/// # Safety
+/// As [`opening`].
+pub unsafe fn opening_in(namespace: c_long, file: *const c_char, flags: c_int) {
+    match namespace {
+        // SAFETY: by the caller's word.
+        libc::LM_ID_BASE => unsafe { opening(file, flags) },
+        _ => saw_other_calls(),
+    }
+}
+
+unsafe fn is_the_c_library(file: *const c_char) -> bool {
+    if file.is_null() {
+        return false;
+    }
+    // SAFETY: by the caller's word.
+    let file = unsafe { CStr::from_ptr(file) }.to_bytes();
+    file.rsplit(|byte| *byte == b'/').next() == Some(b"libc.so.6")
+}
+
+/// From now on there are calls in this process that we do not see.
+fn saw_other_calls() {
+    if keeps_to_tcp() != Some(Reason::OtherCalls) && !process::in_vfork_child() {
+        keep_to_tcp(Reason::OtherCalls);
+        epoll::settle_for_good();
+        keep_still(Reason::OtherCalls);
+    }
 }
 
 fn streams(chosen: impl Fn(Mode) -> bool) -> Vec<u32> {

@@ -87,6 +87,7 @@ catalog! {
         Disconnected = "disconnected", "the program dissolved its connection and may have made another";
         SplitDescriptors = "split_descriptors", "a thread of the process has descriptors of its own";
         LockedMemory = "locked_memory", "the process keeps all memory that it maps resident";
+        OtherCalls = "other_calls", "the process opened a module whose calls are bound to another C library, or to the genuine functions of its own";
     }
 }
 

@@ -5,6 +5,7 @@ mod descriptor;
 mod exec_list;
 mod formatted;
 mod io;
+mod modules;
 mod number;
 mod numbers;
 mod process;

@@ -1,6 +1,8 @@
-//! seccomp filters, namespaces, io_uring.
+//! seccomp filters, namespaces, io_uring, C libraries.
 
-use super::Got;
+use std::ffi::{c_void, CStr};
+
+use super::{Fd, Got};
 
 const ALLOW: u32 = 0x7fff_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
@@ -72,5 +74,64 @@ pub fn make_io_uring() -> Got {
     match got {
         Got::Value(_) => Got::Value(0),
         refused => refused,
+    }
+}
+
+/// Functions that are looked up in the C library itself, past whatever stands in front of it.
+pub struct CLibrary {
+    poll: Poll,
+    recv: Recv,
+    send: Send,
+}
+
+type Poll = unsafe extern "C" fn(*mut libc::pollfd, libc::nfds_t, i32) -> i32;
+type Recv = unsafe extern "C" fn(Fd, *mut c_void, usize, i32) -> isize;
+type Send = unsafe extern "C" fn(Fd, *const c_void, usize, i32) -> isize;
+
+impl CLibrary {
+    /// The one that this process has.
+    pub fn of_the_process(flags: i32) -> CLibrary {
+        // SAFETY: a NUL-terminated name.
+        CLibrary::of(unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_NOW | flags) })
+    }
+
+    /// Another, in a namespace of its own.
+    pub fn of_its_own() -> CLibrary {
+        let name = c"libc.so.6".as_ptr();
+        // SAFETY: as above.
+        CLibrary::of(unsafe { libc::dlmopen(libc::LM_ID_NEWLM, name, libc::RTLD_NOW) })
+    }
+
+    fn of(library: *mut c_void) -> CLibrary {
+        assert!(!library.is_null(), "every machine has it");
+        let find = |name: &CStr| {
+            // SAFETY: an open library and a NUL-terminated name.
+            unsafe { libc::dlsym(library, name.as_ptr()) }
+        };
+        // SAFETY: the functions of these names have these forms.
+        unsafe {
+            CLibrary {
+                poll: std::mem::transmute::<*mut c_void, Poll>(find(c"poll")),
+                recv: std::mem::transmute::<*mut c_void, Recv>(find(c"recv")),
+                send: std::mem::transmute::<*mut c_void, Send>(find(c"send")),
+            }
+        }
+    }
+
+    /// Waits for something to read, and reads it. An error's number is not told: each has its own errno.
+    pub fn receive(&self, fd: Fd, room: &mut [u8]) -> Option<usize> {
+        let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry.
+        let ready = unsafe { (self.poll)(&raw mut entry, 1, 10_000) };
+        assert_eq!(ready, 1, "poll");
+        // SAFETY: writable room.
+        let got = unsafe { (self.recv)(fd, room.as_mut_ptr().cast(), room.len(), 0) };
+        usize::try_from(got).ok()
+    }
+
+    pub fn send(&self, fd: Fd, piece: &[u8]) -> Option<usize> {
+        // SAFETY: readable bytes.
+        let sent = unsafe { (self.send)(fd, piece.as_ptr().cast(), piece.len(), 0) };
+        usize::try_from(sent).ok()
     }
 }

@@ -1,10 +1,12 @@
-//! Processes that shut themselves in, or change what their descriptors mean, with streams open.
+//! Processes that shut themselves in, change what their descriptors mean, or have functions of the C library
+//! from elsewhere, with streams open.
 
 use super::{scenarios, Scenario, V4};
 use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
+use crate::calls::sandbox::CLibrary;
 use crate::calls::{io, sandbox, socket, Fd};
-use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+use crate::pattern::{bytes, receive, receive_text, receive_to_end, send_all, Checker};
 
 pub const ALL: &[Scenario] = scenarios![V4;
     a_stream_goes_on_under_a_seccomp_filter,
@@ -13,6 +15,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     new_streams_under_a_seccomp_filter_work,
     unshare_with_a_live_stream_works_as_without,
     a_process_that_makes_an_io_uring_goes_on,
+    a_process_that_asks_the_c_library_for_functions_goes_on,
+    a_process_with_a_second_c_library_goes_on,
 ];
 
 const TOTAL: usize = 600_000;
@@ -142,4 +146,61 @@ fn a_process_that_makes_an_io_uring_goes_on(a: &Actor) {
             talk_as_server(a, s);
         },
     );
+}
+
+/// As [`talk_as_server`]: pieces by the functions given, and by the usual ones, in turn.
+fn talk_by_both(a: &Actor, s: Fd, library: &CLibrary) {
+    const PIECE: usize = 40_000;
+    let mut checker = Checker::new(1);
+    let mut room = vec![0; PIECE];
+    while checker.count() < TOTAL as u64 {
+        let turn = checker.count() as usize / PIECE;
+        let want = PIECE.min(TOTAL - checker.count() as usize);
+        let got = match turn % 2 {
+            0 => library.receive(s, &mut room[..want]),
+            _ => io::recv(s, &mut room[..want], 0).count(),
+        };
+        match got {
+            None | Some(0) => break,
+            Some(count) => checker.take(&room[..count]),
+        }
+    }
+    a.note("received", checker.verdict());
+    let content = bytes(2, 0, TOTAL);
+    let mut sent = 0;
+    while sent < TOTAL {
+        let piece = &content[sent..TOTAL.min(sent + PIECE)];
+        let got = match sent / PIECE % 2 {
+            0 => library.send(s, piece),
+            _ => io::send(s, piece, 0).count(),
+        };
+        sent += got.expect("the stream takes more");
+    }
+    a.note("the end", receive_text(s, 1));
+    a.note("close", socket::close(s));
+}
+
+fn a_process_that_asks_the_c_library_for_functions_goes_on(a: &Actor) {
+    one_process_each(
+        a,
+        |s| {
+            let library = CLibrary::of_the_process(0);
+            a.note("sent", send_all(s, 1, TOTAL, 40_000));
+            let mut checker = Checker::new(2);
+            let mut room = [0; 40_000];
+            while checker.count() < TOTAL as u64 {
+                let got = library.receive(s, &mut room).unwrap_or(0);
+                assert_ne!(got, 0, "{}", checker.verdict());
+                checker.take(&room[..got]);
+            }
+            a.note("received", checker.verdict());
+            a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+            a.note("the end", library.receive(s, &mut room) == Some(0));
+        },
+        |s| talk_by_both(a, s, &CLibrary::of_the_process(libc::RTLD_DEEPBIND)),
+    );
+}
+
+fn a_process_with_a_second_c_library_goes_on(a: &Actor) {
+    one_process_each(a, |s| talk_as_client(a, s), |s| talk_by_both(a, s, &CLibrary::of_its_own()));
 }

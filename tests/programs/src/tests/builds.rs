@@ -1,5 +1,5 @@
-//! Programs of 32 bits and of 64 at the two ends, and with a sanitizer. They are compiled here, from
-//! `programs/echo.c`.
+//! Programs of 32 bits and of 64 at the two ends, with a sanitizer, and with modules. They are compiled
+//! here, from `programs/`.
 
 use crate::application::Running;
 use crate::peer::says;
@@ -7,7 +7,7 @@ use crate::stage::Stage;
 use crate::{Failure, Outcome};
 use std::process::Command;
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/echo.c");
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
 const WAYS: [&str; 6] = ["poll", "ppoll", "select", "pselect", "epoll", "recvmmsg"];
 
 /// How it is built, which is its name as well.
@@ -30,10 +30,15 @@ fn program(stage: &Stage, build: Build) -> Result<String, Failure> {
         Sanitized => ("echo-sanitized", &["-m64", "-fsanitize=address"]),
         Of32Time64 => ("echo-32-time64", &["-m32", "-D_FILE_OFFSET_BITS=64", "-D_TIME_BITS=64"]),
     };
+    compiled(stage, name, "echo.c", flags)
+}
+
+/// Compiles one source; the path of what came of it.
+fn compiled(stage: &Stage, name: &str, source: &str, flags: &[&str]) -> Result<String, Failure> {
     let path = stage.path(name);
     if !path.exists() {
         let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-o"]).arg(&path).arg(SOURCE).args(flags);
+        compiler.args(["-O1", "-o"]).arg(&path).arg(format!("{SOURCES}/{source}")).args(flags);
         let built = compiler.output().map_err(|error| format!("cc: {error}"))?;
         if !built.status.success() {
             let said = String::from_utf8_lossy(&built.stderr);
@@ -111,4 +116,45 @@ pub fn shells_start_programs_of_both_word_sizes(stage: &Stage) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// A module that is opened with RTLD_DEEPBIND is bound to libc in front of everything else; one who asks
+/// libc itself for a function passes by everything else, too.
+pub fn modules_bound_to_libc_carry(stage: &Stage) -> Outcome {
+    for bits in ["-m64", "-m32"] {
+        let program = with_modules(stage, bits, &[])?;
+        for ways in [["now", "lazy"], ["late", "now"], ["lazy", "late"], ["libc", "libc"]] {
+            carry(stage, &program, ways)?;
+        }
+        // What they are bound to cannot be ours here, so the stream leaves its ring in time.
+        let between = format!("between{bits}.so");
+        let between = compiled(stage, &between, "between.c", &[bits, "-shared", "-fPIC"])?;
+        let program = with_modules(stage, bits, &["-Wl,--no-as-needed", &between])?;
+        carry(stage, &program, ["late", "late"])?;
+    }
+    Ok(())
+}
+
+fn carry(stage: &Stage, program: &str, ways: [&str; 2]) -> Outcome {
+    let port = stage.port();
+    let server = stage.application(program).args(["server", &port.to_string(), ways[0]]);
+    let mut server = server.listening_on(port)?;
+    let client = stage.peer(program).args(["client", &port.to_string(), ways[1], "400"]);
+    says(&client.text()?, "400 messages, all right")?;
+    server.ends_well()
+}
+
+/// The program, with `more` that it is linked to, and the modules in a folder that is known to nobody else.
+fn with_modules(stage: &Stage, bits: &str, more: &[&str]) -> Result<String, Failure> {
+    let folder = format!("modules{bits}");
+    stage.folder(&folder);
+    for (name, bound) in [("module-now.so", "-Wl,-z,now"), ("module-lazy.so", "-Wl,-z,lazy")] {
+        let flags = [bits, "-shared", "-fPIC", bound];
+        compiled(stage, &format!("{folder}/{name}"), "module.c", &flags)?;
+    }
+    let place = format!("-Wl,--enable-new-dtags,-rpath,$ORIGIN/{folder}");
+    // Its `whose` would stand in front of the modules'.
+    let flags = [&[bits, "-rdynamic", "-ldl", &place], more].concat();
+    let name = format!("modules{bits}-{}.program", more.len());
+    compiled(stage, &name, "modules.c", &flags)
 }

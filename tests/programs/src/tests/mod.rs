@@ -44,4 +44,5 @@ pub const ALL: &[Test] = tests![
     builds::programs_of_both_word_sizes_wait_in_time,
     builds::a_32_bit_program_has_more_streams_than_rings,
     builds::shells_start_programs_of_both_word_sizes,
+    builds::modules_bound_to_libc_carry,
 ];
