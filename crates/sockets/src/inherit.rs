@@ -16,7 +16,7 @@ use shunt_os::lock::Lock;
 use shunt_os::{allocator, clock, handles, mapping, raw};
 use shunt_stats::Reason;
 
-use crate::pool::{self, stage, Mode, Socket};
+use crate::pool::{self, stage, Mode, Socket, Waiting};
 use crate::table::{self, Entry};
 use crate::{attach, process, search, service, wait};
 
@@ -385,6 +385,9 @@ fn after_fork() {
             socket.aliases.force_open();
             socket.tuple.force_open();
         }
+        // Those who waited are the parent's.
+        socket.recv.lock().waiting = Waiting::NONE;
+        socket.send.lock().waiting = Waiting::NONE;
         socket.native_recv.store(0, Relaxed);
         socket.native_send.store(0, Relaxed);
         socket.forget_entry();
