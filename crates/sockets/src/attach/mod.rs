@@ -33,8 +33,8 @@ pub use leave::{leave, leave_all, leave_soon, settle_on_tcp};
 pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
-    ask_to_stop, is_seen, may_leave_unread, reset_unread, settle_before_end, stop_for_writer,
-    wait_until, ANSWER_NS_MAX,
+    ask_to_stop, has_unread, is_seen, may_leave_unread, reset_unread, settle_before_end,
+    stop_for_writer, wait_until, ANSWER_NS_MAX,
 };
 pub use writer::{flush, go_down, resend, try_go_up};
 

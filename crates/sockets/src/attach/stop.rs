@@ -31,6 +31,12 @@ pub(super) fn leaves_unread(socket: &Socket, send: &mut SendSide) -> Result<bool
     Ok(unread > 0 && link.is_alive() && is_seen(link, socket.slot.load(Relaxed)))
 }
 
+/// As [`leaves_unread`].
+pub fn has_unread(socket: &Socket) -> bool {
+    socket.mode() == Mode::Attached
+        && leaves_unread(socket, &mut socket.send.lock()).is_ok_and(|unread| unread)
+}
+
 /// Whether the reader is bound by the ring: it does not read on by TCP without a word.
 pub fn is_seen(link: &Link, slot: u32) -> bool {
     Words::end(&outgoing(link, slot)) == End::Seen.encode()

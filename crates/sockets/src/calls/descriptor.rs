@@ -141,6 +141,10 @@ pub fn finish_closing(index: u32) {
 }
 
 fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewell {
+    if !alone && attach::has_unread(socket) {
+        // Nobody of this process is there to send it again, if the reader leaves the ring.
+        attach::leave(index, Reason::SharedWithOtherProcess);
+    }
     let farewell = attach::detach(socket, alone);
     if !alone {
         inherit::announce_on_tcp(socket);
