@@ -31,18 +31,23 @@ fn keep_to_tcp(reason: Reason) {
     process::count(reason);
 }
 
+/// From now on every call is the kernel's.
+fn cease(reason: Reason) {
+    let errno = shunt_os::errno();
+    keep_to_tcp(reason);
+    epoll::settle();
+    keep_still(reason);
+    process::set_enabled(false);
+    shunt_os::set_errno(errno);
+}
+
 /// Around a call that puts a seccomp filter on this thread or process; `genuine` returns -1 if it
 /// failed. Afterwards every call is the kernel's.
 pub fn filter(genuine: impl FnOnce() -> isize) -> isize {
     if !process::enabled() || process::in_vfork_child() {
         return genuine();
     }
-    let errno = shunt_os::errno();
-    keep_to_tcp(Reason::Seccomp);
-    epoll::settle();
-    keep_still(Reason::Seccomp);
-    process::set_enabled(false);
-    shunt_os::set_errno(errno);
+    cease(Reason::Seccomp);
     let result = genuine();
     if result < 0 {
         KEEPS_TO_TCP.store(0, SeqCst);
@@ -81,12 +86,7 @@ pub fn split(genuine: impl FnOnce() -> isize) -> isize {
     if !process::enabled() || process::in_vfork_child() {
         return genuine();
     }
-    let errno = shunt_os::errno();
-    keep_to_tcp(Reason::SplitDescriptors);
-    epoll::settle();
-    keep_still(Reason::SplitDescriptors);
-    process::set_enabled(false);
-    shunt_os::set_errno(errno);
+    cease(Reason::SplitDescriptors);
     genuine()
 }
 

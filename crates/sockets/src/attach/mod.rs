@@ -165,8 +165,7 @@ pub fn wake_calls(socket: &Socket) {
 /// Wakes everybody of this process who waits for the stream.
 pub fn wake_own(socket: &'static Socket) {
     if let Some(link) = socket.link() {
-        let slot = socket.slot.load(Relaxed);
-        wake_futexes(link, slot);
+        wake_calls(socket);
         wait::epoll::stir(socket, 0);
         link.wake_own();
     }
