@@ -1,6 +1,7 @@
 //! Chooses what to run, runs it several at a time, compares, and sums up.
 
 use crate::actor::Carrier;
+use crate::calls::socket::Family;
 use crate::diff::differences;
 use crate::run::{run, Files, Mode, Record, Setting};
 use crate::scenarios::{self, Scenario};
@@ -91,12 +92,16 @@ struct Outcome {
     failed: Vec<String>,
 }
 
-/// One scenario in every setting asked for, each against kernel TCP in the same setting.
+/// One scenario in every setting asked for that it is run in, each against kernel TCP in the same setting.
 fn check(scenario: &Scenario, options: &Options, files: &Files) -> Outcome {
     let started = Instant::now();
     let mut outcome = Outcome { passed: 0, failed: Vec::new() };
     for &carrier in &options.carriers {
-        for &family in scenario.families {
+        for family in [Family::V4, Family::V6, Family::Mapped] {
+            let modes = modes(scenario, family, options);
+            if modes.is_empty() {
+                continue;
+            }
             let setting = Setting { scenario: scenario.name, mode: Mode::Plain, carrier, family };
             let oracle = run(&setting, files);
             if options.show {
@@ -106,7 +111,7 @@ fn check(scenario: &Scenario, options: &Options, files: &Files) -> Outcome {
                 outcome.failed.push(report(&setting, &text, &oracle));
                 continue;
             }
-            for &mode in &options.modes {
+            for mode in modes {
                 let setting = Setting { mode, ..setting };
                 if HANGS.load(Relaxed) >= HANGS_MAX {
                     outcome.failed.push(format!("{} ({mode:?}): not run", scenario.name));
@@ -124,6 +129,13 @@ fn check(scenario: &Scenario, options: &Options, files: &Files) -> Outcome {
     let verdict = if outcome.failed.is_empty() { "ok" } else { "FAILED" };
     println!("{verdict:6} {} ({:.1} s)", scenario.name, started.elapsed().as_secs_f64());
     outcome
+}
+
+/// All of them over the families that the scenario names, the library at both ends over the others.
+fn modes(scenario: &Scenario, family: Family, options: &Options) -> Vec<Mode> {
+    let named = scenario.families.contains(&family);
+    let modes = options.modes.iter().copied();
+    modes.filter(|&mode| named || mode == Mode::Both).collect()
 }
 
 /// A scenario that does not even run on kernel TCP is wrong itself.

@@ -21,6 +21,7 @@ use crate::calls::socket::Family;
 pub struct Scenario {
     pub name: &'static str,
     pub run: fn(&Actor),
+    /// Where it runs with the library at one end, too; with it at both ends it runs over every family.
     pub families: &'static [Family],
 }
 

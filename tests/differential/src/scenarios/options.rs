@@ -2,7 +2,7 @@
 
 use super::{scenarios, Scenario, ALL_FAMILIES, V4};
 use crate::actor::Actor;
-use crate::calls::socket::{get_int, set_int, set_timeout, Address};
+use crate::calls::socket::{get_int, set_int, set_timeout, Address, Family};
 use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, receive_to_end, send_all};
 use libc::{IPPROTO_TCP, SOL_SOCKET};
@@ -568,11 +568,11 @@ fn bind_to_port_zero_chooses_one(a: &Actor) {
     a.client(|| {
         let s = a.tcp_socket();
         a.note("before", socket::getsockname(s).1.port());
-        a.note("bind", socket::bind(s, &Address::v4(0)));
+        a.note("bind", socket::bind(s, &Address::as_seen_by_client(a.family, 0)));
         let port = socket::getsockname(s).1.port();
         a.note("a port", port != 0);
-        a.note("bind twice", socket::bind(s, &Address::v4(0)));
-        a.note("connect", socket::connect(s, &Address::v4(place.port)));
+        a.note("bind twice", socket::bind(s, &Address::as_seen_by_client(a.family, 0)));
+        a.note("connect", socket::connect(s, &Address::as_seen_by_client(a.family, place.port)));
         a.note("it stays", socket::getsockname(s).1.port() == port);
     });
     a.server(|| a.note("accept", socket::accept(place.fd).count().is_some()));
@@ -583,9 +583,10 @@ fn servers_that_share_a_port_serve_all_clients(a: &Actor) {
     let port = a.told_by_server(|| {
         let mut port = 0;
         for _ in 0..3 {
-            let s = a.tcp_socket();
+            let domain = if a.family == Family::V4 { libc::AF_INET } else { libc::AF_INET6 };
+            let s = socket::socket(domain, libc::SOCK_STREAM).fd("socket");
             set_int(s, SOL_SOCKET, libc::SO_REUSEPORT, 1).value("SO_REUSEPORT");
-            socket::bind(s, &Address::v4(port)).value("bind");
+            socket::bind(s, &Address::of_server(a.family, port)).value("bind");
             socket::listen(s, 20).value("listen");
             port = socket::getsockname(s).1.port();
             listeners.push((s, libc::POLLIN));
@@ -596,7 +597,7 @@ fn servers_that_share_a_port_serve_all_clients(a: &Actor) {
         a.at_once(
             || {
                 let s = a.tcp_socket();
-                socket::connect(s, &Address::v4(port)).value("connect");
+                socket::connect(s, &Address::as_seen_by_client(a.family, port)).value("connect");
                 a.warm_as_client(s);
                 a.note(format!("answer {round}"), receive_text(s, 5));
                 socket::close(s);
