@@ -16,9 +16,8 @@ pub mod slots;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 
-use std::sync::Mutex;
-
 pub use memory::{Memory, Side};
+use shunt_os::lock::Lock;
 use shunt_os::{clock, handles};
 use shunt_ring::ReadyMap;
 pub use slots::Slots;
@@ -42,7 +41,7 @@ pub struct Link {
     pub side: Side,
     /// Unix socket to the peer's service thread.
     pub control: i32,
-    bells: Mutex<Bells>,
+    bells: Lock<Bells>,
     /// The peer as the kernel named it when the control channel was made.
     pub peer_uid: u32,
     pub peer_pid: i32,
@@ -68,7 +67,7 @@ impl Link {
             memory,
             side,
             control,
-            bells: Mutex::new(Bells { own: bells.0, peer: bells.1 }),
+            bells: Lock::new(Bells { own: bells.0, peer: bells.1 }),
             peer_uid: peer.0,
             peer_pid: peer.1,
             alive: AtomicBool::new(true),
@@ -155,11 +154,22 @@ impl Link {
     /// Calls `act` with the bells, unless they have been closed. They are not closed meanwhile, so
     /// their numbers name nothing else.
     pub fn with_bells(&self, act: impl FnOnce(&Bells)) {
-        if let Ok(bells) = self.bells.lock() {
-            if bells.own >= 0 {
-                act(&bells);
-            }
+        let bells = self.bells.lock();
+        if bells.own >= 0 {
+            act(&bells);
         }
+    }
+
+    /// In a forked child: the link is the parent's, one of whose threads may have held a lock of it.
+    ///
+    /// # Safety
+    /// The process has one thread.
+    pub unsafe fn after_fork(&self) {
+        // SAFETY: one thread, by the caller's word.
+        unsafe { self.bells.force_open() };
+        // SAFETY: as above.
+        unsafe { self.slots.force_open() };
+        self.memory.after_fork();
     }
 
     /// The peer is gone and no stream stands here any more: gives back what can be. The words of
@@ -168,7 +178,7 @@ impl Link {
         if self.is_alive() || !self.is_empty() {
             return;
         }
-        let Ok(mut bells) = self.bells.lock() else { return };
+        let mut bells = self.bells.lock();
         if bells.own >= 0 {
             handles::close(bells.own);
             handles::close(bells.peer);

@@ -1,10 +1,13 @@
 //! Which slots of a link are free. Only the master's copy decides.
 
-use std::sync::Mutex;
+// UNSAFETY: a forked child opens the lock anew.
+#![allow(unsafe_code)]
+
+use shunt_os::lock::Lock;
 
 /// A slot is free again when both sides have released it.
 pub struct Slots {
-    inner: Mutex<Inner>,
+    inner: Lock<Inner>,
 }
 
 struct Inner {
@@ -17,12 +20,12 @@ impl Slots {
     /// All free, lowest first.
     pub fn new(count: u32) -> Slots {
         let inner = Inner { free: (0..count).rev().collect(), holders: vec![0; count as usize] };
-        Slots { inner: Mutex::new(inner) }
+        Slots { inner: Lock::new(inner) }
     }
 
     /// Takes a slot for both sides; `None` when all are in use.
     pub fn take(&self) -> Option<u32> {
-        let mut inner = self.inner.lock().ok()?;
+        let mut inner = self.inner.lock();
         let slot = inner.free.pop()?;
         inner.holders[slot as usize] = 2;
         Some(slot)
@@ -31,7 +34,7 @@ impl Slots {
     /// One side is done with `slot`; true when it was the second, and the slot must be reset
     /// and then [`put_back`](Slots::put_back).
     pub fn release(&self, slot: u32) -> bool {
-        let Ok(mut inner) = self.inner.lock() else { return false };
+        let mut inner = self.inner.lock();
         match inner.holders.get_mut(slot as usize) {
             Some(count) if *count > 0 => {
                 *count -= 1;
@@ -43,9 +46,16 @@ impl Slots {
 
     /// Makes a reset slot available.
     pub fn put_back(&self, slot: u32) {
-        if let Ok(mut inner) = self.inner.lock() {
-            inner.free.push(slot);
-        }
+        self.inner.lock().free.push(slot);
+    }
+
+    /// Opens the lock whoever held it.
+    ///
+    /// # Safety
+    /// The holder does not exist any more (a thread of the parent, in a forked child).
+    pub unsafe fn force_open(&self) {
+        // SAFETY: by the caller's word.
+        unsafe { self.inner.force_open() };
     }
 }
 

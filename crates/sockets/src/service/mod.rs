@@ -469,7 +469,8 @@ pub unsafe fn after_fork() {
     service.meeting.lock().iter().for_each(|control| handles::close(*control));
     for known in service.links.lock().iter() {
         handles::close(known.link.control);
-        known.link.memory.after_fork();
+        // SAFETY: one thread.
+        unsafe { known.link.after_fork() };
         known.link.with_bells(|bells| {
             handles::close(bells.own);
             handles::close(bells.peer);

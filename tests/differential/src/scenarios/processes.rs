@@ -3,7 +3,7 @@
 use super::{scenarios, Scenario, V4};
 use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
-use crate::calls::{io, socket, wait, Fd};
+use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -16,6 +16,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_child_that_touches_nothing_disturbs_nothing,
     many_children_come_and_go_beside_live_streams,
     a_child_forked_under_load_disturbs_nothing,
+    children_forked_beside_a_thread_that_wakes_its_peer_all_end,
     parent_and_child_take_turns_writing,
     parent_and_child_take_turns_reading,
     a_child_that_uses_the_stream_and_ends_leaves_it_whole,
@@ -229,6 +230,40 @@ fn a_child_forked_under_load_disturbs_nothing(a: &Actor) {
         },
     );
     question_and_answer(a, s, "afterwards");
+}
+
+/// Whatever the other threads are in the middle of at the fork.
+fn children_forked_beside_a_thread_that_wakes_its_peer_all_end(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            // The peer of one that waits in poll has to ring for it.
+            let mut rounds = 0;
+            while wait::poll(&[(s, libc::POLLIN)], 15_000).0 == Got::Value(1)
+                && io::recv(s, &mut [0; 8], 0) == Got::Value(8)
+                && io::send(s, b"answered", libc::MSG_NOSIGNAL).count() == Some(8)
+            {
+                rounds += 1;
+            }
+            a.note("some rounds", rounds > 0);
+        },
+        || {
+            let enough = std::sync::atomic::AtomicBool::new(false);
+            let relaxed = std::sync::atomic::Ordering::Relaxed;
+            std::thread::scope(|scope| {
+                a.thread(scope, "asks", || {
+                    while !enough.load(relaxed) {
+                        io::send(s, b"question", 0).value("send");
+                        assert_eq!(receive_text(s, 8), "answered");
+                    }
+                });
+                let ended = (0..150).filter(|_| wait_for(process::fork(|| 7)) == "exited 7");
+                a.note("children", ended.count());
+                enough.store(true, relaxed);
+            });
+            a.note("close", socket::close(s));
+        },
+    );
 }
 
 /// One byte through a pipe, as a turn.
