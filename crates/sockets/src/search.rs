@@ -250,6 +250,9 @@ fn hand_over(index: u32, socket: &'static Socket, generation: u32, control: i32,
 pub fn stop_waiting(socket: &Socket) {
     let listener = socket.listener.swap(-1, AcqRel);
     if listener >= 0 {
+        if let Some(service) = service::running() {
+            service.forget(listener);
+        }
         handles::close(listener);
     }
 }

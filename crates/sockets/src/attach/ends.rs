@@ -187,6 +187,9 @@ fn few_unread(send: &mut SendSide) -> Result<bool, Broken> {
 pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     let mut farewell = Farewell { reset: false, fin: false };
     let members = wait::epoll::forget_all(socket);
+    if let (Mode::Attached, Some(service)) = (socket.mode(), service::running()) {
+        service.forget_companion(socket);
+    }
     // A child would hold the descriptor that an orphan is kept by.
     let _no_fork = (socket.mode() == Mode::Attached).then(inherit::no_fork);
     let mut recv = socket.recv.lock();

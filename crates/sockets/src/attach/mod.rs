@@ -98,6 +98,18 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
     true
 }
 
+/// The stream's companion is known by another of its numbers from here on.
+pub fn renumber(index: u32, socket: &Socket, fd: i32) {
+    let watched = service::running().filter(|_| socket.mode() == Mode::Attached);
+    if let Some(service) = watched {
+        service.forget_companion(socket);
+    }
+    socket.fd.store(fd, SeqCst);
+    if let Some(service) = watched {
+        service.watch_companion(index, socket);
+    }
+}
+
 /// Another process is about to have the stream: nothing may be left in the ring without our word.
 pub fn share_reader(socket: &Socket) {
     let _held = socket.recv.lock();

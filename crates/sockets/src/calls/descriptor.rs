@@ -90,7 +90,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         aliases.retain(|alias| *alias != fd);
         if socket.fd.load(Relaxed) == fd {
             if let Some(other) = aliases.first() {
-                socket.fd.store(*other, Relaxed);
+                attach::renumber(index, socket, *other);
             }
         }
         drop(aliases);
@@ -107,7 +107,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         let send = socket.send.lock();
         if recv.waiting.others() + send.waiting.others() > 0 {
             if let Ok(kept) = handles::duplicate(fd) {
-                socket.fd.store(kept, SeqCst);
+                attach::renumber(index, socket, kept);
                 socket.closing.store(true, SeqCst);
                 drop((recv, send));
                 // What they do when a handler runs is another matter now.

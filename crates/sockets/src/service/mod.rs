@@ -284,7 +284,12 @@ impl Service {
 
     /// The kernel serves the stream alone again.
     pub fn forget_companion(&self, socket: &Socket) {
-        let fd = socket.fd.load(Relaxed);
+        self.forget(socket.fd.load(Relaxed));
+    }
+
+    /// Before another thread closes what this one watches. While it looks at a descriptor it holds what
+    /// that names, which would be closed when it next comes out of the kernel, and not before.
+    pub fn forget(&self, fd: i32) {
         let _ = handles::epoll_ctl(self.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 

@@ -33,6 +33,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     lingering_close_waits_for_delivery,
     so_error_tells_a_reset_once,
     reset_is_told_once_and_then_the_end,
+    each_of_many_closed_streams_answers_with_a_reset,
     reset_wakes_a_blocked_reader,
     reset_wakes_a_blocked_writer,
     end_of_stream_wakes_a_blocked_reader,
@@ -339,6 +340,23 @@ fn sigpipe_comes_unless_suppressed(a: &Actor) {
         });
         a.note("a child that does not catch it", process::wait_for(child));
     });
+}
+
+/// A close is over when close(2) returns, whatever else looks at the stream then.
+fn each_of_many_closed_streams_answers_with_a_reset(a: &Actor) {
+    let place = a.listen();
+    for round in 0..25 {
+        let s = a.pair(&place);
+        a.meet();
+        a.server(|| assert_eq!(socket::close(s), Got::Value(0)));
+        a.client(|| {
+            a.until(s, libc::POLLIN);
+            io::send(s, b"draws the reset", libc::MSG_NOSIGNAL);
+            a.until(s, libc::POLLERR | libc::POLLHUP);
+            a.note(round, io::send(s, b"x", libc::MSG_NOSIGNAL));
+            socket::close(s);
+        });
+    }
 }
 
 fn linger_zero_resets_the_peer(a: &Actor) {
