@@ -50,11 +50,15 @@ fn free_if_last(link: &'static Link, slot: u32) {
     }
 }
 
-/// Gives a slot back that was never used by both sides.
+/// Gives a slot back that the peer never came to, or that it has left already.
 pub(super) fn return_slot(link: &'static Link, slot: u32) {
     if link.side == Side::Master && slot != NO_SLOT {
-        link.slots.release(slot);
-        free_if_last(link, slot);
+        // Both shares, of which one may be given back already.
+        let freed = [(); 2].map(|()| link.slots.release(slot)).contains(&true);
+        if freed {
+            link.memory.reset_slot(slot);
+            link.slots.put_back(slot);
+        }
     }
 }
 

@@ -115,18 +115,20 @@ impl Work {
             }
             Some((slot, index, generation))
         })();
-        let (kind, slot) = match outcome {
-            Some((slot, ..)) => (Kind::Accept, slot),
-            None => (Kind::Decline, NO_SLOT),
-        };
-        let answer = Message { kind, slot, id: message.id, tuple: Tuple::default() };
-        let encoded = answer.encode();
-        let _ = match outcome {
-            Some((_, index, generation)) => show(pool::get(index), generation, |fd| {
-                handles::send_message(link.control, &encoded, &[fd])
-            }),
-            None => handles::send_message(link.control, &encoded, &[]),
-        };
+        let answer =
+            |kind, slot| Message { kind, slot, id: message.id, tuple: Tuple::default() }.encode();
+        if let Some((slot, index, generation)) = outcome {
+            let accept = answer(Kind::Accept, slot);
+            let shown = show(pool::get(index), generation, |fd| {
+                handles::send_message(link.control, &accept, &[fd])
+            });
+            if !shown.is_err_and(|error| error.0 == libc::EBADF) {
+                return;
+            }
+            // The program closed it meanwhile, and gave its own share of the slot back.
+            return_slot(link, slot);
+        }
+        let _ = handles::send_message(link.control, &answer(Kind::Decline, NO_SLOT), &[]);
     }
 
     pub(super) fn take_offer(&mut self, link: &'static Link, id: u64) -> Option<Offered> {
