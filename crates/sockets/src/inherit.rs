@@ -276,6 +276,7 @@ pub fn has_strange_options(fd: i32) -> bool {
     socket.iter().any(|name| set(libc::SOL_SOCKET, *name))
         || tcp.iter().any(|name| set(libc::IPPROTO_TCP, *name))
         || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1)
+        || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|at| at >= 0)
 }
 
 /// While held, no thread of this process forks.

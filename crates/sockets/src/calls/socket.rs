@@ -1,6 +1,6 @@
 //! Sockets come into being and are set up. All of it is the kernel's; we take notes.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::Ordering::*;
 
 use libc::{sa_family_t, sockaddr, socklen_t};
@@ -157,6 +157,8 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     const SO_TIMESTAMP_NEW: c_int = 63;
     const SO_TIMESTAMPNS_NEW: c_int = 64;
     const SO_TIMESTAMPING_NEW: c_int = 65;
+    const SO_RCVTIMEO_NEW: c_int = 66;
+    const SO_SNDTIMEO_NEW: c_int = 67;
     const SO_ATTACH: [c_int; 4] = [26, 50, 51, 52];
     const TCP_ULP: c_int = 31;
     const TCP_INQ: c_int = 36;
@@ -165,6 +167,11 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     let on = length >= 4 && {
         // SAFETY: the kernel accepted the option and its length.
         unsafe { value.cast::<c_int>().read_unaligned() != 0 }
+    };
+    // With a time-out before now nothing is waited for, and it reads back as none.
+    let negative = |bytes: usize| {
+        // SAFETY: as above; the seconds come first, and have their sign in their last byte.
+        length as usize >= bytes && unsafe { value.cast::<i8>().add(bytes - 1).read() } < 0
     };
     if level == libc::SOL_SOCKET && matches!(name, libc::SO_SNDBUF | libc::SO_RCVBUF) {
         return attach::sizes_changed(pool::get(index));
@@ -180,6 +187,14 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
             | SO_TIMESTAMPNS_NEW
             | SO_TIMESTAMPING_NEW,
         ) if on => Reason::UnsupportedOption,
+        (libc::SOL_SOCKET, SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW) if negative(8) => {
+            Reason::UnsupportedOption
+        }
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO)
+            if negative(size_of::<c_long>()) =>
+        {
+            Reason::UnsupportedOption
+        }
         (libc::SOL_SOCKET, libc::SO_OOBINLINE) if on => Reason::UrgentData,
         (libc::SOL_SOCKET, name) if SO_ATTACH.contains(&name) => Reason::UnsupportedOption,
         (libc::SOL_SOCKET, libc::SO_PEEK_OFF | libc::SO_RCVLOWAT) => Reason::UnsupportedOption,

@@ -373,6 +373,8 @@ fn attempt(
                         result => result,
                     });
                 }
+                // It is told behind the ring's bytes.
+                recv.reset_pending |= matches!(result, Attempt::Error(libc::ECONNRESET));
                 restart_consumer(recv);
             }
         }

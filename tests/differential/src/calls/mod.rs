@@ -25,6 +25,7 @@ pub mod sandbox;
 pub mod socket;
 pub mod stdio;
 pub mod strange;
+pub mod unusual;
 pub mod wait;
 
 pub type Fd = libc::c_int;

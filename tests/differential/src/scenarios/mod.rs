@@ -12,6 +12,7 @@ mod processes;
 mod readiness;
 mod sandboxes;
 mod sets;
+mod settings;
 mod strange;
 mod threads;
 
@@ -50,6 +51,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         readiness::ALL,
         sandboxes::ALL,
         sets::ALL,
+        settings::ALL,
         left_bytes::ALL,
         other_ways::ALL,
         strange::ALL,
