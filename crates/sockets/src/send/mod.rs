@@ -110,7 +110,7 @@ fn send_waiting(
         let watch = looked.then(|| Watch::new(socket, true));
         let attempt = {
             let mut side = socket.send.lock();
-            if socket.generation.load(Relaxed) != request.generation {
+            let attempt = if socket.generation.load(Relaxed) != request.generation {
                 Attempt::Closed
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
@@ -127,10 +127,17 @@ fn send_waiting(
                     Err(Broken) => {
                         drop(side);
                         break_stream(socket);
-                        Attempt::Gone
+                        continue;
                     }
                 }
+            };
+            let native = matches!(attempt, Attempt::Native | Attempt::Gone);
+            if native && *waiting && !socket.closing.load(Relaxed) {
+                // A close need not wait for a call of the kernel's, in which a thread may be cancelled.
+                *waiting = false;
+                side.waiting.end();
             }
+            attempt
         };
         match attempt {
             Attempt::Took(count) => {

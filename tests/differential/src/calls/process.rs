@@ -256,9 +256,12 @@ extern "C-unwind" {
     fn recv(fd: Fd, into: *mut libc::c_void, len: usize, flags: i32) -> isize;
     fn send(fd: Fd, from: *const libc::c_void, len: usize, flags: i32) -> isize;
     fn poll(entries: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: i32) -> i32;
+    fn epoll_wait(set: Fd, events: *mut libc::epoll_event, count: i32, timeout_ms: i32) -> i32;
+    fn accept(fd: Fd, name: *mut libc::sockaddr, length: *mut libc::socklen_t) -> Fd;
+    fn pthread_setcanceltype(kind: i32, before: *mut i32) -> i32;
 }
 
-type Body = extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void;
+pub type Body = extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void;
 
 extern "C" {
     fn pthread_create(
@@ -276,7 +279,15 @@ extern "C-unwind" {
 
 static THREAD_ID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
+static ANYWHERE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
 fn begin() {
+    if ANYWHERE.load(std::sync::atomic::Ordering::SeqCst) {
+        const PTHREAD_CANCEL_ASYNCHRONOUS: i32 = 1;
+        let mut before = 0;
+        // SAFETY: a place for the kind before; the threads own nothing that must be dropped.
+        unsafe { pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut before) };
+    }
     THREAD_ID.store(thread_id(), std::sync::atomic::Ordering::SeqCst);
 }
 
@@ -301,6 +312,17 @@ pub extern "C-unwind" fn writer(fd: *mut libc::c_void) -> *mut libc::c_void {
     }
 }
 
+static MANY_ZEROS: [u8; 64 << 20] = [0; 64 << 20];
+
+/// Writes more than fits anywhere, in one call.
+pub extern "C-unwind" fn long_writer(fd: *mut libc::c_void) -> *mut libc::c_void {
+    begin();
+    let (from, len) = (MANY_ZEROS.as_ptr().cast(), MANY_ZEROS.len());
+    // SAFETY: readable bytes, and nothing to drop.
+    unsafe { send(fd as usize as Fd, from, len, libc::MSG_NOSIGNAL) };
+    std::ptr::null_mut()
+}
+
 /// Waits for bytes, for ever.
 pub extern "C-unwind" fn poller(fd: *mut libc::c_void) -> *mut libc::c_void {
     begin();
@@ -308,6 +330,25 @@ pub extern "C-unwind" fn poller(fd: *mut libc::c_void) -> *mut libc::c_void {
     loop {
         // SAFETY: one entry, and nothing to drop.
         unsafe { poll(&raw mut entry, 1, -1) };
+    }
+}
+
+/// Waits for the set's events, for ever.
+pub extern "C-unwind" fn watcher(set: *mut libc::c_void) -> *mut libc::c_void {
+    begin();
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    loop {
+        // SAFETY: room for one event, and nothing to drop.
+        unsafe { epoll_wait(set as usize as Fd, &raw mut event, 1, -1) };
+    }
+}
+
+/// Waits for clients, for ever.
+pub extern "C-unwind" fn accepter(listener: *mut libc::c_void) -> *mut libc::c_void {
+    begin();
+    loop {
+        // SAFETY: no name is asked for, and nothing to drop.
+        unsafe { accept(listener as usize as Fd, std::ptr::null_mut(), std::ptr::null_mut()) };
     }
 }
 
@@ -362,6 +403,15 @@ impl Cancellable {
         let made = call!(pthread_create(&raw mut thread, std::ptr::null(), body, argument));
         assert_eq!(made.value("pthread_create"), 0);
         Cancellable(thread)
+    }
+
+    /// One that may be ended at any instruction.
+    pub fn start_anywhere(fd: Fd, body: Body) -> Cancellable {
+        ANYWHERE.store(true, std::sync::atomic::Ordering::SeqCst);
+        let thread = Cancellable::start(fd, body);
+        thread.id();
+        ANYWHERE.store(false, std::sync::atomic::Ordering::SeqCst);
+        thread
     }
 
     pub fn id(&self) -> Pid {

@@ -216,7 +216,7 @@ pub fn limit_of_descriptors(number: u64) -> Got {
 fn most_descriptors() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     call!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit)).value("getrlimit");
-    limit.rlim_max as u64
+    limit.rlim_max as _
 }
 
 /// What is done to the descriptors of a program that posix_spawn starts.

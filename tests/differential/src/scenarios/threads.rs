@@ -26,7 +26,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_thread_that_ends_leaves_the_streams,
     a_thread_that_waits_in_a_read_can_be_cancelled,
     a_thread_that_waits_in_a_write_can_be_cancelled,
+    a_thread_that_waits_long_in_a_write_can_be_cancelled,
     a_thread_that_waits_in_a_poll_can_be_cancelled,
+    a_thread_that_may_be_cancelled_anywhere_is_cancelled_asleep,
     a_thread_that_never_waits_for_long_can_be_cancelled,
     a_close_waits_for_a_thread_that_polls,
     streams_handed_from_thread_to_thread_stay_in_order,
@@ -457,6 +459,53 @@ fn a_thread_that_waits_in_a_write_can_be_cancelled(a: &Actor) {
         while io::recv(s, &mut room, 0).count().is_some_and(|count| count > 0) {}
         a.note("the end", receive_text(s, 1));
     });
+}
+
+/// In one call, and for so long that every buffer is full.
+fn a_thread_that_waits_long_in_a_write_can_be_cancelled(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let writer = Cancellable::start(s, process::long_writer);
+        wait::poll(&[], 300);
+        a.note("the writer", cancel(a, writer));
+        a.note("close", socket::close(s));
+    });
+    a.client(|| {
+        let mut room = vec![0; 1 << 20];
+        while io::recv(s, &mut room, 0).count().is_some_and(|count| count > 0) {}
+        a.note("the end", receive_text(s, 1));
+    });
+}
+
+/// With PTHREAD_CANCEL_ASYNCHRONOUS, in each call that waits.
+fn a_thread_that_may_be_cancelled_anywhere_is_cancelled_asleep(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    a.meet();
+    a.server(|| {
+        let set = wait::epoll_create();
+        wait::epoll_add(set, s, libc::EPOLLIN, 1).value("ADD");
+        for (what, fd, body) in [
+            ("recv", s, process::reader as process::Body),
+            ("poll", s, process::poller),
+            ("epoll", set, process::watcher),
+            ("accept", place.fd, process::accepter),
+        ] {
+            let thread = Cancellable::start_anywhere(fd, body);
+            a.note(what, cancel(a, thread));
+        }
+    });
+    a.client(|| a.note("send", io::send(s, b"for another", 0)));
+    a.server(|| {
+        a.note("received", receive_text(s, 11));
+        a.note("close", socket::close(s));
+    });
+    a.client(|| a.note("the end", receive_text(s, 1)));
+    let s = a.pair(&place);
+    a.at_once(
+        || a.note("sent", send_all(s, 1, 100_000, 10_000)),
+        || a.note("received", receive(s, 1, 100_000, 10_000)),
+    );
 }
 
 fn a_thread_that_waits_in_a_poll_can_be_cancelled(a: &Actor) {
