@@ -9,6 +9,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 /// away for good.
 static MARK: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
+/// The same, also where it says nothing any more.
+static GLIBCS_MARK: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+
 /// How many threads glibc counts (`__nptl_nthreads`): one that ends and finds itself the last ends the
 /// process.
 static COUNT: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
@@ -18,6 +21,7 @@ pub fn start() {
     // SAFETY: a NUL-terminated name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     MARK.store(found.cast(), Relaxed);
+    GLIBCS_MARK.store(found.cast(), Relaxed);
     let name = c"__nptl_nthreads".as_ptr();
     // SAFETY: two NUL-terminated names.
     let found = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name, c"GLIBC_PRIVATE".as_ptr()) };
@@ -58,10 +62,35 @@ pub fn take(counter: &AtomicU32) -> u32 {
 /// A thread of ours was made: the program's last to end is to end the process nonetheless. By a thread
 /// of the program's, so that the count does not come to nothing meanwhile.
 pub fn leave_uncounted() {
+    // From here on the mark may say that the program is alone, and so is not ours to look at.
+    MARK.store(null_mut(), Relaxed);
     // SAFETY: glibc's variable, of this type, which it changes atomically.
     if let Some(count) = unsafe { COUNT.load(Relaxed).as_ref() } {
         count.fetch_sub(1, Relaxed);
     }
+}
+
+/// A fork in which glibc does not ask for the locks of malloc(3) and stdio(3) if the program has one thread
+/// only, as it would without one of ours: a signal handler may fork where that thread has them. Ours takes
+/// none of them.
+pub fn fork_as_alone(fork: impl FnOnce() -> i32) -> i32 {
+    let mark = GLIBCS_MARK.load(Relaxed);
+    // SAFETY: as above.
+    let count = unsafe { COUNT.load(Relaxed).as_ref() }.map_or(0, |count| count.load(Relaxed));
+    if mark.is_null() || count != 1 {
+        return fork();
+    }
+    // SAFETY: glibc's variable; no other thread makes threads, or ends, meanwhile.
+    let before = unsafe { mark.read_volatile() };
+    // SAFETY: as above.
+    unsafe { mark.write_volatile(1) };
+    let child = fork();
+    // The child has one thread indeed.
+    if child != 0 {
+        // SAFETY: as above.
+        unsafe { mark.write_volatile(before) };
+    }
+    child
 }
 
 /// That thread is about to end, and glibc will take it off. By a thread of the program's, too.

@@ -13,7 +13,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{fence, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_os::lock::Lock;
-use shunt_os::{allocator, clock, handles, mapping, raw};
+use shunt_os::{allocator, clock, handles, mapping, raw, threads};
 use shunt_stats::Reason;
 
 use crate::pool::{self, stage, Mode, Socket, Waiting};
@@ -320,7 +320,7 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
         make_bell();
     }
     let heap = allocator::hold();
-    let child = genuine();
+    let child = threads::fork_as_alone(genuine);
     drop(heap);
     if child == 0 {
         after_fork();
