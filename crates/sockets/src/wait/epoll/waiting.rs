@@ -5,8 +5,9 @@ use core::sync::atomic::Ordering::*;
 use libc::epoll_event;
 use shunt_link::Link;
 use shunt_os::{clock, park, real, set_errno};
+use shunt_stats::Reason;
 
-use super::members::take_over;
+use super::members::{leave_set, take_over};
 use super::registration::Era;
 use super::{put_off, set_at, Cause, Set, BELL};
 use crate::outcome::Outcome;
@@ -33,12 +34,9 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
     let Entry::Set(index) = table::get(set_fd) else { return Outcome::PassThrough };
     let set = set_at(index);
     if crate::receive::is_no_address(events.cast()) && count > 0 {
-        let mut room = epoll_event { events: 0, u64: 0 };
-        // SAFETY: room for one.
-        return match unsafe { wait(set_fd, &raw mut room, 1, limits) } {
-            Outcome::Handled(1..) => Outcome::Failed(libc::EFAULT),
-            outcome => outcome,
-        };
+        // EFAULT comes with the first event, which the kernel keeps.
+        leave_set(index, Reason::UnsupportedOption);
+        return Outcome::PassThrough;
     }
     if count <= 0 || count as usize > i32::MAX as usize / 12 {
         return Outcome::PassThrough;
