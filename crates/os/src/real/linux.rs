@@ -100,6 +100,7 @@ genuine! {
     epoll_pwait(set: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(set: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fork() -> libc::pid_t;
+    clone(child: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, a: usize, b: usize, c: usize) -> c_int;
     _Fork() -> libc::pid_t;
     login_tty(fd: c_int) -> c_int;
     wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int;

@@ -26,6 +26,39 @@ pub unsafe extern "C" fn _Fork() -> pid_t {
     fork_by(|| unsafe { real::_Fork() })
 }
 
+/// glibc's, which takes what may follow the argument as it comes.
+#[no_mangle]
+pub unsafe extern "C" fn clone(
+    child: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    a: usize,
+    b: usize,
+    c: usize,
+) -> c_int {
+    let genuine = || unsafe { real::clone(child, stack, flags, argument, a, b, c) };
+    // The child has this process's numbers, and memory of its own in which to keep an account of them.
+    if flags & (libc::CLONE_FILES | libc::CLONE_VM) == libc::CLONE_FILES {
+        shunt_sockets::quiet::split(|| genuine() as isize) as c_int
+    } else {
+        genuine()
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __clone(
+    child: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    a: usize,
+    b: usize,
+    c: usize,
+) -> c_int {
+    unsafe { clone(child, stack, flags, argument, a, b, c) }
+}
+
 /// A fork by whatever call.
 pub fn fork_by(genuine: impl FnOnce() -> pid_t) -> pid_t {
     if !shunt_sockets::process::enabled() {

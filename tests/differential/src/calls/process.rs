@@ -22,6 +22,21 @@ pub fn fork(child: impl FnOnce() -> i32) -> Pid {
     }
 }
 
+/// fork(2) and nothing else: for signal handlers.
+pub fn fork_plainly() -> Pid {
+    // SAFETY: the child calls what a handler may.
+    unsafe { libc::fork() }
+}
+
+/// How a child ended, as waitpid(2) has it; for signal handlers.
+pub fn wait_quietly(pid: Pid) -> i32 {
+    let mut status = -1;
+    // SAFETY: a place for the status.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } == -1 && super::errno() == libc::EINTR {
+    }
+    status
+}
+
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: _exit ends the process without running anything of ours.
     unsafe { libc::_exit(status) }

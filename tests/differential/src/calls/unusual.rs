@@ -277,3 +277,13 @@ pub fn exit_by_number(status: i32) -> ! {
     call!(libc::syscall(libc::SYS_exit, status));
     unreachable!("exit does not return");
 }
+
+pub fn enter_namespace(fd: Fd) -> Got {
+    call!(libc::setns(fd, 0))
+}
+
+/// A process that dies leaves no file behind.
+pub fn leave_no_core() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    call!(libc::setrlimit(libc::RLIMIT_CORE, &raw const none)).value("setrlimit");
+}

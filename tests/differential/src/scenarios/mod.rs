@@ -15,6 +15,7 @@ mod sets;
 mod settings;
 mod strange;
 mod threads;
+mod unusual;
 
 use crate::actor::Actor;
 use crate::calls::socket::Family;
@@ -60,6 +61,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         options::ALL,
         options::IN_EVERY_FAMILY,
         threads::ALL,
+        unusual::ALL,
     ]
     .into_iter()
     .flatten()
