@@ -16,6 +16,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     one_process_talks_to_itself_in_bulk,
     one_thread_of_one_process_writes_then_reads,
     two_hundred_streams_through_one_epoll_server,
+    a_thousand_streams_go_on_while_their_processes_fork,
     each_thread_has_its_own_stream,
     threads_that_write_to_one_stream_keep_their_messages_whole,
     threads_that_read_from_one_stream_get_every_byte_once,
@@ -133,6 +134,48 @@ fn two_hundred_streams_through_one_epoll_server(a: &Actor) {
             a.note("echoed", serve_echo(place.fd, STREAMS));
         },
     );
+}
+
+/// Children that touch nothing, one after the other, beside whatever the other threads do.
+fn fork_until(enough: &AtomicUsize) -> usize {
+    let mut children = 0;
+    while enough.load(Relaxed) == 0 || children < 5 {
+        let child = process::fork(|| {
+            wait::poll(&[], 5);
+            0
+        });
+        assert_eq!(process::wait_for(child), "exited 0");
+        children += 1;
+    }
+    children
+}
+
+fn a_thousand_streams_go_on_while_their_processes_fork(a: &Actor) {
+    const STREAMS: usize = 1000;
+    a.note("limit", process::limit_descriptors(4000));
+    let place = a.listen();
+    let total = |stream: usize| 2000 + (stream * 7919) % 5000;
+    let enough = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let forks = scope.spawn(|| fork_until(&enough));
+        a.at_once(
+            || {
+                let streams: Vec<Fd> = (0..STREAMS).map(|_| a.connect(&place)).collect();
+                for &s in &streams {
+                    socket::set_nonblocking(s, true);
+                }
+                a.note("echoes", echo_through(&streams, &total));
+                a.note("once more", echo_through(&streams, &total));
+                streams.into_iter().for_each(|s| assert_eq!(socket::close(s), Got::Value(0)));
+            },
+            || {
+                socket::set_nonblocking(place.fd, true);
+                a.note("echoed", serve_echo(place.fd, STREAMS));
+            },
+        );
+        enough.store(1, Relaxed);
+        a.note("children", forks.join().is_ok_and(|children| children >= 5));
+    });
 }
 
 /// Writes each stream's own sequence in pieces and checks what comes back.

@@ -704,6 +704,8 @@ fn a_thread_in_strict_mode_reads_and_writes(a: &Actor) {
         || {
             let s = a.connect(&place);
             a.warm_as_client(s);
+            // Not before both are as the carrier asks for.
+            a.note("begin", io::write(s, b"begin"));
             for _ in 0..2 {
                 a.note("send", io::write(s, b"question"));
                 a.note("answer", receive_text(s, 8));
@@ -714,6 +716,7 @@ fn a_thread_in_strict_mode_reads_and_writes(a: &Actor) {
             let child = a.child("strict", || {
                 let s = socket::accept(place.fd).fd("accept");
                 a.warm_as_server(s);
+                a.note("word", receive_text(s, 5));
                 let (out, into) = socket::pipe();
                 std::thread::scope(|scope| {
                     scope.spawn(move || serve_strictly(s, into));

@@ -1,10 +1,11 @@
-//! Programs of 32 bits and of 64 at the two ends, with a sanitizer, and with modules. They are compiled
-//! here, from `programs/`.
+//! Programs of 32 bits and of 64 at the two ends, with a sanitizer, with modules, and with other preloaded
+//! libraries. They are compiled here, from `programs/`.
 
 use crate::application::Running;
 use crate::peer::says;
 use crate::stage::Stage;
 use crate::{Failure, Outcome};
+use std::path::Path;
 use std::process::Command;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
@@ -46,6 +47,55 @@ fn compiled(stage: &Stage, name: &str, source: &str, flags: &[&str]) -> Result<S
         }
     }
     Ok(path.display().to_string())
+}
+
+/// Whose library comes first.
+#[derive(Clone, Copy)]
+enum Order {
+    OthersFirst,
+    OursFirst,
+}
+
+/// The words by which a shell starts a program with another preloaded library.
+fn with_preloaded(other: &str, order: Order) -> [String; 3] {
+    let list = match order {
+        Order::OthersFirst => "$0:$LD_PRELOAD",
+        Order::OursFirst => "$LD_PRELOAD:$0",
+    };
+    ["-c".to_owned(), format!(r#"LD_PRELOAD="{list}" exec "$@""#), other.to_owned()]
+}
+
+/// `echo` between two programs that each have another library, too.
+fn echo_with(stage: &Stage, other: &str) -> Outcome {
+    let program = program(stage, Of64)?;
+    for order in [Order::OthersFirst, Order::OursFirst] {
+        for way in WAYS {
+            let port = stage.port();
+            let number = port.to_string();
+            let words = with_preloaded(other, order);
+            let shell = stage.application("sh").args(words.clone());
+            let mut server = shell.args([&program, "server", &number, way]).listening_on(port)?;
+            let shell = stage.peer("sh").args(words);
+            says(&shell.args([&program, "client", &number, "3", "300"]).text()?, "all right")?;
+            server.ends_well()?;
+        }
+    }
+    Ok(())
+}
+
+/// One that stands in front of the same calls.
+pub fn programs_with_a_second_library_echo(stage: &Stage) -> Outcome {
+    let library = compiled(stage, "beside.so", "beside.c", &["-shared", "-fPIC"])?;
+    echo_with(stage, &library)
+}
+
+/// It gets memory by calls of its own, also while ours is made ready.
+pub fn programs_with_jemalloc_preloaded_echo(stage: &Stage) -> Outcome {
+    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    if !Path::new(JEMALLOC).exists() {
+        return Err(format!("{JEMALLOC} is not there: apt-get install libjemalloc2"));
+    }
+    echo_with(stage, JEMALLOC)
 }
 
 fn server(stage: &Stage, build: Build, way: &str) -> Result<(Running, u16), Failure> {

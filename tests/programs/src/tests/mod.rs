@@ -40,6 +40,8 @@ pub const ALL: &[Test] = tests![
     languages::node_serves_http,
     languages::java_selects_over_many_channels,
     builds::programs_with_address_sanitizer_echo,
+    builds::programs_with_a_second_library_echo,
+    builds::programs_with_jemalloc_preloaded_echo,
     builds::programs_of_32_and_64_bits_echo,
     builds::programs_of_both_word_sizes_wait_in_time,
     builds::a_32_bit_program_has_more_streams_than_rings,
