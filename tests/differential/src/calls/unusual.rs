@@ -13,10 +13,11 @@ pub fn set_time(fd: Fd, name: i32, seconds: i64, microseconds: i64) -> Got {
     call!(libc::setsockopt(fd, libc::SOL_SOCKET, name, value, length))
 }
 
-/// A filter of one instruction (bpf(4)) that lets everything through.
-pub fn attach_filter(fd: Fd) -> Got {
-    let mut all = [libc::sock_filter { code: 6, jt: 0, jf: 0, k: u32::MAX }];
-    let program = libc::sock_fprog { len: 1, filter: all.as_mut_ptr() };
+/// A filter of one instruction (bpf(4)): everything comes through, or nothing.
+pub fn attach_filter(fd: Fd, lets_through: bool) -> Got {
+    let k = if lets_through { u32::MAX } else { 0 };
+    let mut one = [libc::sock_filter { code: 6, jt: 0, jf: 0, k }];
+    let program = libc::sock_fprog { len: 1, filter: one.as_mut_ptr() };
     let (value, length) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as u32);
     call!(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, length))
 }
