@@ -84,13 +84,61 @@ pub fn fork_as_alone(fork: impl FnOnce() -> i32) -> i32 {
     let before = unsafe { mark.read_volatile() };
     // SAFETY: as above.
     unsafe { mark.write_volatile(1) };
+    let own = own_mark::take();
     let child = fork();
     // The child has one thread indeed.
     if child != 0 {
         // SAFETY: as above.
         unsafe { mark.write_volatile(before) };
+        own_mark::put_back(own);
     }
     child
+}
+
+/// What some glibcs ask in the mark's place: `multiple_threads`, at the same place in the head of each
+/// thread's control block (`tcbhead_t`) for ever.
+mod own_mark {
+    #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
+    use core::arch::asm;
+
+    /// Takes it away; returns what it was.
+    pub fn take() -> u32 {
+        let own: u32;
+        // SAFETY: a word of glibc's in this thread's own block.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            asm!("mov {0:e}, fs:[0x18]", out(reg) own, options(nostack, preserves_flags));
+        }
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86")]
+        unsafe {
+            asm!("mov {0:e}, gs:[0xc]", out(reg) own, options(nostack, preserves_flags));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
+        {
+            own = 0;
+        }
+        if own != 0 {
+            put_back(0);
+        }
+        own
+    }
+
+    /// Makes it what it was.
+    pub fn put_back(own: u32) {
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            asm!("mov dword ptr fs:[0x18], {0:e}", in(reg) own, options(nostack, preserves_flags));
+        }
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86")]
+        unsafe {
+            asm!("mov dword ptr gs:[0xc], {0:e}", in(reg) own, options(nostack, preserves_flags));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
+        let _ = own;
+    }
 }
 
 /// That thread is about to end, and glibc will take it off. By a thread of the program's, too.

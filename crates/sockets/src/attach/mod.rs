@@ -106,7 +106,8 @@ pub fn renumber(index: u32, socket: &Socket, fd: i32) {
     }
     socket.fd.store(fd, SeqCst);
     if let Some(service) = watched {
-        service.watch_companion(index, socket);
+        // Also for room, since that may be what it was watched for.
+        service.await_space(index, socket);
     }
 }
 
