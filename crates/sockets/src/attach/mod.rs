@@ -36,7 +36,7 @@ pub use stop::{
     ask_to_stop, has_unread, is_seen, may_leave_unread, reset_unread, settle_before_end,
     stop_for_writer, wait_until, ANSWER_NS_MAX,
 };
-pub use writer::{flush, go_down, resend, try_go_up};
+pub use writer::{flush, go_down, resend, resends, try_go_up};
 
 /// Something a peer wrote that cannot be.
 #[derive(Debug)]
@@ -98,16 +98,18 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
     true
 }
 
-/// The stream's companion is known by another of its numbers from here on.
-pub fn renumber(index: u32, socket: &Socket, fd: i32) {
+/// The stream's companion is known by another of its numbers from here on. `resends`: it is watched for
+/// room, too.
+pub fn renumber(index: u32, socket: &Socket, fd: i32, resends: bool) {
     let watched = service::running().filter(|_| socket.mode() == Mode::Attached);
     if let Some(service) = watched {
         service.forget_companion(socket);
     }
     socket.fd.store(fd, SeqCst);
-    if let Some(service) = watched {
-        // Also for room, since that may be what it was watched for.
-        service.await_space(index, socket);
+    match watched {
+        Some(service) if resends => service.await_space(index, socket),
+        Some(service) => service.watch_companion(index, socket),
+        None => {}
     }
 }
 

@@ -82,6 +82,11 @@ pub fn try_go_up(socket: &'static Socket, send: &mut SendSide) -> bool {
     true
 }
 
+/// Whether bytes of the ring wait for room on TCP.
+pub fn resends(send: &SendSide) -> bool {
+    matches!(send.writer.on(), WriterOn::Resend { .. })
+}
+
 /// Sends ring bytes again by TCP as far as the kernel takes them; true when all are sent.
 pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let Some(link) = socket.link() else { return Err(Broken) };

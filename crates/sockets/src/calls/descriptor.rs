@@ -86,11 +86,12 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         epoll::forget_number(socket, fd);
     }
     if socket.descriptors.fetch_sub(1, AcqRel) > 1 {
+        let resends = attach::resends(&socket.send.lock());
         let mut aliases = socket.aliases.lock();
         aliases.retain(|alias| *alias != fd);
         if socket.fd.load(Relaxed) == fd {
             if let Some(other) = aliases.first() {
-                attach::renumber(index, socket, *other);
+                attach::renumber(index, socket, *other, resends);
             }
         }
         drop(aliases);
@@ -107,7 +108,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         let send = socket.send.lock();
         if recv.waiting.others() + send.waiting.others() > 0 {
             if let Ok(kept) = handles::duplicate(fd) {
-                attach::renumber(index, socket, kept);
+                attach::renumber(index, socket, kept, attach::resends(&send));
                 socket.closing.store(true, SeqCst);
                 drop((recv, send));
                 // What they do when a handler runs is another matter now.
