@@ -144,6 +144,8 @@ pub struct Socket {
     pub connector: AtomicBool,
     /// Never to be paired (an option or use that the ring cannot serve).
     pub pinned: AtomicBool,
+    /// An option was set that keeps a stream on TCP: of a listener, what it accepts inherits it.
+    pub has_odd_option: AtomicBool,
     pub stage: AtomicU32,
     pub generation: AtomicU32,
     /// A descriptor of the socket, for calls of our own.
@@ -249,6 +251,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.nonblocking.store(nonblocking, Relaxed);
     socket.connector.store(connector, Relaxed);
     socket.pinned.store(false, Relaxed);
+    socket.has_odd_option.store(false, Relaxed);
     socket.stage.store(stage::YOUNG, Relaxed);
     socket.fd.store(fd, Relaxed);
     socket.descriptors.store(1, Relaxed);
@@ -372,6 +375,7 @@ impl Socket {
             nonblocking: AtomicBool::new(false),
             connector: AtomicBool::new(false),
             pinned: AtomicBool::new(false),
+            has_odd_option: AtomicBool::new(false),
             stage: AtomicU32::new(stage::YOUNG),
             generation: AtomicU32::new(0),
             fd: AtomicI32::new(-1),

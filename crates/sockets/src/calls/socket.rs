@@ -31,8 +31,12 @@ pub fn created(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
 /// After a successful `accept` or `accept4` on `listener`.
 pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
     match classify(listener) {
-        Entry::Socket(_) => {
-            opened(fd, flags & libc::SOCK_NONBLOCK != 0, false);
+        Entry::Socket(listener) => {
+            let stream = opened(fd, flags & libc::SOCK_NONBLOCK != 0, false);
+            let odd = pool::get(listener).has_odd_option.load(Relaxed);
+            if let (true, Entry::Socket(index)) = (odd, stream) {
+                attach::leave(index, Reason::UnsupportedOption);
+            }
         }
         _ => {
             forget(fd);
@@ -212,6 +216,7 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
             return;
         }
     }
+    pool::get(index).has_odd_option.store(true, Relaxed);
     touch_or_leave(index, reason);
     process::count(reason);
 }

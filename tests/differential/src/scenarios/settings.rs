@@ -15,6 +15,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     options_set_by_a_child_hold_for_its_parent,
     time_outs_out_of_range_are_refused,
     a_negative_time_out_waits_for_nothing,
+    a_negative_time_out_of_the_listener_is_inherited,
     a_look_at_an_ended_stream_takes_its_error,
     a_peek_offset_of_the_listener_is_inherited,
     a_filter_lets_everything_through,
@@ -213,6 +214,14 @@ fn a_negative_time_out_waits_for_nothing(a: &Actor) {
     );
 }
 
+fn a_negative_time_out_of_the_listener_is_inherited(a: &Actor) {
+    let s = unwarmed(a, |listener| {
+        a.note("set", unusual::set_time(listener, libc::SO_RCVTIMEO, -1, 0));
+    });
+    exchange(a, s, 60);
+    a.server(|| a.note("recv", io::recv(s, &mut [0; 4], 0)));
+}
+
 fn a_look_at_an_ended_stream_takes_its_error(a: &Actor) {
     for (what, reset, bytes) in
         [("end", false, ""), ("end", false, "abc"), ("reset", true, ""), ("reset", true, "abc")]
@@ -249,9 +258,12 @@ fn a_look_at_an_ended_stream_takes_its_error(a: &Actor) {
 fn unwarmed(a: &Actor, before: impl FnOnce(Fd)) -> Fd {
     let place = a.listen();
     a.server(|| before(place.fd));
-    let s = match a.is_client() {
-        true => a.connect(&place),
-        false => socket::accept(place.fd).fd("accept"),
+    let s = if a.is_client() {
+        a.connect(&place)
+    } else {
+        // Also where an accept waits for nobody.
+        a.until(place.fd, libc::POLLIN);
+        socket::accept(place.fd).fd("accept")
     };
     a.meet();
     s
