@@ -49,11 +49,6 @@ impl Interest {
         self.events & bits::ET != 0
     }
 
-    /// Told again and again while it lasts, and nothing more.
-    pub fn is_level(&self) -> bool {
-        self.events & (bits::ET | bits::ONESHOT | bits::EXCLUSIVE | bits::WAKEUP) == 0
-    }
-
     /// Whether readability is asked for.
     pub fn wants_in(&self) -> bool {
         !self.disabled && self.events & (bits::IN | bits::RDNORM | bits::RDHUP | bits::PRI) != 0

@@ -253,7 +253,6 @@ pub fn exiting() {
     if !process::enabled() || process::in_vfork_child() {
         return;
     }
-    wait::epoll::settle();
     attach::settle_before_end();
     attach::reset_unread();
     if family().is_some() {
@@ -290,7 +289,6 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
         let _heap = allocator::hold();
         return genuine();
     }
-    wait::epoll::settle_for_good();
     wait::epoll::share_all();
     let held = FORKING.lock();
     // Nothing is allocated here: `_Fork` may be called in a signal handler.
@@ -475,7 +473,6 @@ pub fn before_exec_in_place() {
 }
 
 fn prepare_exec(in_place: bool) {
-    wait::epoll::settle();
     if !process::enabled() || !pool::any() {
         return;
     }
@@ -561,7 +558,6 @@ fn closed_by_exec(chosen: fn(Entry) -> Option<u32>) -> Vec<u32> {
 /// A descriptor goes to another process.
 pub fn before_passing(fd: i32) {
     if let Entry::Set(set) = table::get(fd) {
-        wait::epoll::settle_for_good();
         wait::epoll::share(set);
         wait::epoll::leave_set(set, Reason::PassedDescriptor);
     }

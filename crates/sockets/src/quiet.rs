@@ -35,7 +35,6 @@ fn keep_to_tcp(reason: Reason) {
 fn cease(reason: Reason) {
     let errno = shunt_os::errno();
     keep_to_tcp(reason);
-    epoll::settle();
     keep_still(reason);
     process::set_enabled(false);
     shunt_os::set_errno(errno);
@@ -151,7 +150,6 @@ unsafe fn is_the_c_library(file: *const c_char) -> bool {
 fn saw_other_calls() {
     if keeps_to_tcp() != Some(Reason::OtherCalls) && !process::in_vfork_child() {
         keep_to_tcp(Reason::OtherCalls);
-        epoll::settle_for_good();
         keep_still(Reason::OtherCalls);
     }
 }

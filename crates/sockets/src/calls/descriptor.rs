@@ -161,7 +161,6 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
 /// Before the kernel closes `fd`.
 fn before_close(fd: i32) {
     elsewhere::note();
-    epoll::settle();
     match table::get(fd) {
         Entry::Socket(index) => {
             table::set(fd, Entry::Unknown);

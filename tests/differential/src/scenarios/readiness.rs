@@ -57,6 +57,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     epoll_mod_changes_events_and_data,
     epoll_del_ends_it,
     epoll_add_after_del_asks_anew,
+    epoll_add_after_del_puts_a_stream_behind,
     epoll_del_holds_for_a_copy,
     epoll_del_holds_for_a_poll_of_the_set,
     epoll_del_holds_for_a_child,
@@ -927,6 +928,34 @@ fn epoll_add_after_del_asks_anew(a: &Actor) {
         a.note("ADD", epoll_add(set, s, EPOLLIN, 1));
         a.note("MOD", epoll_mod(set, s, EPOLLIN, 2));
         a.note("told", epoll_wait(set, 4, 0).said());
+    });
+}
+
+/// The kernel tells in the order in which things became ready, and who adds a stream anew while nothing
+/// is to be read there starts at the end. Samba relies on it when it passes streams on.
+fn epoll_add_after_del_puts_a_stream_behind(a: &Actor) {
+    let s = a.stream();
+    let (out, into) = socket::pipe();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    let set = epoll_create();
+    a.server(|| {
+        a.note("ADD of the stream", epoll_add(set, s, EPOLLIN, 1));
+        a.note("ADD of a pipe", epoll_add(set, out, EPOLLIN, 2));
+        a.note("told", epoll_wait(set, 1, 5000).said());
+        a.note("received", receive_text(s, 1));
+        a.note("DEL", epoll_del(set, s));
+        a.note("ADD anew", epoll_add(set, s, EPOLLIN, 3));
+        io::write(into, b"y");
+    });
+    a.client(|| {
+        io::send(s, b"z", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        a.note("told first", epoll_wait(set, 1, 0).said());
+        a.note("told second", epoll_wait(set, 1, 0).said());
     });
 }
 

@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::members::{leave_set, manage, release_all, remove, take_over, Managed};
 use super::registration::Registration;
-use super::{put_off, set_at, tag, Set, TAGGED};
+use super::{set_at, tag, Set, TAGGED};
 use crate::outcome::Outcome;
 use crate::pool::{self, Membership, Mode};
 use crate::table::{self, Entry};
@@ -20,18 +20,13 @@ use crate::{attach, process};
 /// # Safety
 /// `event` is what the program passed.
 pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_event) -> Outcome {
-    if operation != libc::EPOLL_CTL_ADD {
-        put_off::settle();
-    }
     let Entry::Set(set_index) = table::get(set_fd) else {
-        put_off::settle();
         // A set that came from elsewhere: only the kernel can signal it.
         crate::inherit::before_passing(fd);
         return Outcome::PassThrough;
     };
     take_over(set_index);
     if let Entry::Set(inner_set) = table::get(fd) {
-        put_off::settle();
         leave_set(inner_set, Reason::NestedEpoll);
         return Outcome::PassThrough;
     }
@@ -88,11 +83,6 @@ fn add(
 ) -> Outcome {
     let (set, socket) = (set_at(set_index), pool::get(index));
     set.renew();
-    let mut put_off = put_off::take(set_index, fd);
-    if put_off && !(Interest::new(asked.events, 0).is_level() && socket.mode() == Mode::Plain) {
-        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
-        put_off = false;
-    }
     if set.managed.load(SeqCst) != 0 {
         if let Some(outcome) = add_again(set, index, fd, &asked) {
             return outcome;
@@ -107,17 +97,13 @@ fn add(
             return outcome;
         }
     }
-    if !put_off && set.inner.lock().is_parked(fd, index, socket.generation.load(Relaxed)) {
+    if set.inner.lock().is_parked(fd, index, socket.generation.load(Relaxed)) {
         return Outcome::Failed(libc::EEXIST);
     }
-    let changed = put_off
-        && handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, asked.events, asked.u64).is_ok();
-    if !changed {
-        // SAFETY: the program's own arguments.
-        let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, event) };
-        if result != 0 {
-            return Outcome::Genuine(result as isize);
-        }
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, event) };
+    if result != 0 {
+        return Outcome::Genuine(result as isize);
     }
     let watched = asked.events & (bits::ET | bits::ONESHOT) != 0;
     if watched {
@@ -253,10 +239,7 @@ fn delete(
     {
         let mut inner = set.inner.lock();
         let known = inner.registrations.get(fd).filter(is_the_kernels);
-        if known.is_some_and(|registration| {
-            registration.parked
-                || registration.interest.is_level() && put_off::put_off(set_index, fd)
-        }) {
+        if known.is_some_and(|registration| registration.parked) {
             inner.registrations.set_deleted(fd);
             return Outcome::Handled(0);
         }

@@ -7,7 +7,7 @@ use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
-use super::{each, put_off, set_at, tag, Cause, Inner, Set, FREE, TAGGED};
+use super::{each, set_at, tag, Cause, Inner, Set, FREE, TAGGED};
 use crate::attach;
 use crate::pool::{self, Membership, Mode, Socket};
 use crate::wait::state::State;
@@ -214,7 +214,6 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
 /// The set is watched by somebody whom only the kernel can tell: its streams go back to TCP, and it
 /// holds nothing of ours any more.
 pub fn leave_set(set_index: u32, reason: Reason) {
-    put_off::settle();
     take_over(set_index);
     let set = set_at(set_index);
     let sockets = {

@@ -27,7 +27,6 @@ use crate::wait::state;
 
 mod control;
 mod members;
-mod put_off;
 mod queue;
 mod registration;
 mod waiting;
@@ -38,7 +37,6 @@ pub use members::{
     leave_set, leave_set_soon, leave_to_others, manage_all, release_all, retract_beyond, share,
     share_all, stir, stir_anew, Managed,
 };
-pub use put_off::{settle, settle_for_good};
 pub use waiting::{wait, Limits};
 
 struct Inner {

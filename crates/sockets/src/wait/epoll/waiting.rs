@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::members::{leave_set, take_over};
 use super::registration::Era;
-use super::{put_off, set_at, Cause, Set, BELL};
+use super::{set_at, Cause, Set, BELL};
 use crate::outcome::Outcome;
 use crate::pool;
 use crate::process;
@@ -30,7 +30,6 @@ pub struct Limits {
 /// # Safety
 /// `events` is writable for `count` events, as the program says.
 pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Limits) -> Outcome {
-    put_off::settle();
     let Entry::Set(index) = table::get(set_fd) else { return Outcome::PassThrough };
     let set = set_at(index);
     if crate::receive::is_no_address(events.cast()) && count > 0 {
