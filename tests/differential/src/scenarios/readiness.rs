@@ -58,6 +58,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     epoll_del_ends_it,
     epoll_add_after_del_asks_anew,
     epoll_add_after_del_puts_a_stream_behind,
+    epoll_add_after_del_puts_a_passed_stream_behind,
     epoll_del_holds_for_a_copy,
     epoll_del_holds_for_a_poll_of_the_set,
     epoll_del_holds_for_a_child,
@@ -933,7 +934,7 @@ fn epoll_add_after_del_asks_anew(a: &Actor) {
 
 /// The kernel tells in the order in which things became ready, and who adds a stream anew while nothing
 /// is to be read there starts at the end. Samba relies on it when it passes streams on.
-fn epoll_add_after_del_puts_a_stream_behind(a: &Actor) {
+fn added_anew(a: &Actor, between: impl FnOnce(Fd)) {
     let s = a.stream();
     let (out, into) = socket::pipe();
     a.client(|| {
@@ -947,6 +948,7 @@ fn epoll_add_after_del_puts_a_stream_behind(a: &Actor) {
         a.note("received", receive_text(s, 1));
         a.note("DEL", epoll_del(set, s));
         a.note("ADD anew", epoll_add(set, s, EPOLLIN, 3));
+        between(s);
         io::write(into, b"y");
     });
     a.client(|| {
@@ -956,6 +958,17 @@ fn epoll_add_after_del_puts_a_stream_behind(a: &Actor) {
         a.until_readable(s, 1);
         a.note("told first", epoll_wait(set, 1, 0).said());
         a.note("told second", epoll_wait(set, 1, 0).said());
+    });
+}
+
+fn epoll_add_after_del_puts_a_stream_behind(a: &Actor) {
+    added_anew(a, |_| {});
+}
+
+fn epoll_add_after_del_puts_a_passed_stream_behind(a: &Actor) {
+    added_anew(a, |s| {
+        let (one, _other) = socket::socketpair(libc::SOCK_STREAM);
+        a.note("pass", io::pass_descriptor(one, s));
     });
 }
 

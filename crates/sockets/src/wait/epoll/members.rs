@@ -113,15 +113,20 @@ fn release(socket: &Socket, member: Membership) {
     let parked = registration.parked;
     inner.candidates.remove(member.fd);
     let last = set.managed.fetch_sub(1, SeqCst) == 1;
-    let (change, events, data) = if deleted || parked {
-        (libc::EPOLL_CTL_DEL, 0, 0)
+    let entry = if deleted || parked {
+        None
     } else if interest.disabled {
-        (libc::EPOLL_CTL_MOD, DISABLED, tag(member.fd as u32))
+        Some((DISABLED, tag(member.fd as u32)))
     } else {
-        (libc::EPOLL_CTL_MOD, interest.events, interest.data)
+        Some((interest.events, interest.data))
     };
     let set_fd = set.fd.load(Relaxed);
-    let _ = handles::epoll_ctl(set_fd, change, member.fd, events, data);
+    // The kernel queues what is ready in the order in which it became that, and a MOD keeps the place
+    // that our entry has there, perhaps before events that came earlier. So it is a new entry.
+    let gone = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, member.fd, 0, 0).is_ok();
+    if let Some((events, data)) = entry.filter(|_| gone) {
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, member.fd, events, data);
+    }
     if last {
         inner.leave_links(set_fd);
     }
