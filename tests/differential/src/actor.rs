@@ -51,6 +51,11 @@ pub struct Actor {
     pub family: Family,
 }
 
+/// Whether `SHUNT_PAIR` asks for streams on rings from their first byte on: for whole runs by hand.
+pub fn pairs_at_once() -> bool {
+    std::env::var_os("SHUNT_PAIR").is_some()
+}
+
 /// A listening socket: its descriptor at the server (-1 at the client) and its port at both.
 #[derive(Clone, Copy)]
 pub struct Place {
@@ -74,6 +79,13 @@ impl Actor {
         let actor = Actor { side, carrier, family };
         rename(if actor.is_client() { "client" } else { "server" });
         actor
+    }
+
+    /// For scenarios about what is told first: while a stream changes its carrier, nobody knows the order of
+    /// its bytes and of what the kernel tells. So no stream of theirs does.
+    pub fn settled(&self) -> Actor {
+        let changes = self.carrier == Carrier::Changing || pairs_at_once();
+        Actor { carrier: if changes { Carrier::Ring } else { self.carrier }, ..*self }
     }
 
     pub fn is_client(&self) -> bool {

@@ -2,7 +2,7 @@
 //! TCP.
 
 use super::{scenarios, Scenario, V4};
-use crate::actor::{Actor, Carrier, Place};
+use crate::actor::{self, Actor, Place};
 use crate::calls::wait::{epoll_add, epoll_create, epoll_wait};
 use crate::calls::{io, socket, Fd};
 use crate::pattern::receive_text;
@@ -17,18 +17,6 @@ pub const ALL: &[Scenario] = scenarios![V4;
     edges_of_a_stream_and_of_new_connections_are_told_in_order,
     bytes_of_a_new_stream_and_of_an_old_one_are_told_in_order,
 ];
-
-/// What `SHUNT_PAIR` asks for is for whole runs of these scenarios, by hand.
-fn pairs_at_once() -> bool {
-    std::env::var_os("SHUNT_PAIR").is_some()
-}
-
-/// While a stream changes its carrier, nobody knows what came first, of its bytes and of what the kernel
-/// tells: here each has settled.
-fn settled(a: &Actor) -> Actor {
-    let changes = a.carrier == Carrier::Changing || pairs_at_once();
-    Actor { carrier: if changes { Carrier::Ring } else { a.carrier }, ..*a }
-}
 
 /// What happens at the client.
 #[derive(Clone, Copy)]
@@ -95,7 +83,7 @@ fn tells(a: &Actor, set: Fd, streams: &[Fd], place: &Place) {
 }
 
 fn bytes_sent_before_a_connection_are_told_before_it(a: &Actor) {
-    let a = &settled(a);
+    let a = &a.settled();
     let place = a.listen();
     let s = a.pair(&place);
     let set = set_of(a, &place, &[s], EPOLLIN);
@@ -106,7 +94,7 @@ fn bytes_sent_before_a_connection_are_told_before_it(a: &Actor) {
 }
 
 fn bytes_sent_after_a_connection_are_told_after_it(a: &Actor) {
-    let a = &settled(a);
+    let a = &a.settled();
     let place = a.listen();
     let s = a.pair(&place);
     let set = set_of(a, &place, &[s], EPOLLIN);
@@ -117,7 +105,7 @@ fn bytes_sent_after_a_connection_are_told_after_it(a: &Actor) {
 }
 
 fn the_end_of_a_stream_before_a_connection_is_told_before_it(a: &Actor) {
-    let a = &settled(a);
+    let a = &a.settled();
     let place = a.listen();
     let s = a.pair(&place);
     let set = set_of(a, &place, &[s], EPOLLIN);
@@ -126,7 +114,7 @@ fn the_end_of_a_stream_before_a_connection_is_told_before_it(a: &Actor) {
 }
 
 fn a_connection_between_the_bytes_of_two_streams_is_told_between_them(a: &Actor) {
-    let a = &settled(a);
+    let a = &a.settled();
     let place = a.listen();
     let (s, t) = (a.pair(&place), a.pair(&place));
     let set = set_of(a, &place, &[s, t], EPOLLIN);
@@ -137,11 +125,11 @@ fn a_connection_between_the_bytes_of_two_streams_is_told_between_them(a: &Actor)
 }
 
 fn a_wait_for_one_event_tells_the_first(a: &Actor) {
-    let a = &settled(a);
+    let a = &a.settled();
     let place = a.listen();
     let s = a.pair(&place);
     let set = set_of(a, &place, &[s], EPOLLIN);
-    for stream_first in [true, false, false, true, true] {
+    for stream_first in [true, false, true] {
         let (bytes, connection) = (Bytes(s), Connection(place));
         happen(a, &if stream_first { [bytes, connection] } else { [connection, bytes] });
         ask(a, || {
@@ -160,7 +148,7 @@ fn a_wait_for_one_event_tells_the_first(a: &Actor) {
 }
 
 fn edges_of_a_stream_and_of_new_connections_are_told_in_order(a: &Actor) {
-    let a = &settled(a);
+    let a = &a.settled();
     let place = a.listen();
     let s = a.pair(&place);
     let set = set_of(a, &place, &[s], EPOLLIN | EPOLLET);
@@ -172,13 +160,13 @@ fn edges_of_a_stream_and_of_new_connections_are_told_in_order(a: &Actor) {
 }
 
 fn bytes_of_a_new_stream_and_of_an_old_one_are_told_in_order(a: &Actor) {
-    let a = &settled(a);
+    let a = &a.settled();
     let place = a.listen();
     let s = a.pair(&place);
     for old_first in [true, false] {
         let t =
             if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
-        if pairs_at_once() {
+        if actor::pairs_at_once() {
             // It does not stay on TCP.
             a.warm(t);
         }

@@ -935,22 +935,26 @@ fn epoll_add_after_del_asks_anew(a: &Actor) {
 /// The kernel tells in the order in which things became ready, and who adds a stream anew while nothing
 /// is to be read there starts at the end. Samba relies on it when it passes streams on.
 fn added_anew(a: &Actor, between: impl FnOnce(Fd)) {
-    let s = a.stream();
-    let (out, into) = socket::pipe();
+    let a = &a.settled();
+    let place = a.listen();
+    let s = a.pair(&place);
     a.client(|| {
         io::send(s, b"x", 0);
     });
     let set = epoll_create();
     a.server(|| {
         a.note("ADD of the stream", epoll_add(set, s, EPOLLIN, 1));
-        a.note("ADD of a pipe", epoll_add(set, out, EPOLLIN, 2));
+        a.note("ADD of the listener", epoll_add(set, place.fd, EPOLLIN, 2));
         a.note("told", epoll_wait(set, 1, 5000).said());
         a.note("received", receive_text(s, 1));
         a.note("DEL", epoll_del(set, s));
         a.note("ADD anew", epoll_add(set, s, EPOLLIN, 3));
         between(s);
-        io::write(into, b"y");
     });
+    a.client(|| {
+        a.connect(&place);
+    });
+    a.server(|| a.until(place.fd, POLLIN));
     a.client(|| {
         io::send(s, b"z", 0);
     });

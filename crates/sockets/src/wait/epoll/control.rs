@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::members::{leave_set, manage, release_all, remove, take_over, Managed};
 use super::registration::Registration;
-use super::{set_at, tag, Set, TAGGED};
+use super::{set_at, tag, tagged, Set};
 use crate::outcome::Outcome;
 use crate::pool::{self, Membership, Mode};
 use crate::table::{self, Entry};
@@ -53,7 +53,8 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     }
 }
 
-/// ADD of a stream whose deleted registration is still ours: no system call. `None`: there is none.
+/// ADD of a stream whose deleted registration is still ours: no system call, if its bytes come by a ring.
+/// `None`: there is none.
 fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
     let mut inner = set.inner.lock();
     let registration = inner.registrations.get_mut(fd)?;
@@ -68,8 +69,16 @@ fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outc
         return None;
     }
     registration.deleted = false;
+    // It is put behind what is ready by now, in the kernel's queue as in ours.
+    registration.place = None;
     registration.ask(asked);
-    inner.ask(fd);
+    if registration.apart {
+        registration.tells_room = registration.interest.wants_out();
+        let (set_fd, events) = (set.fd.load(Relaxed), tagged(&registration.interest));
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, events, tag(fd as u32));
+    }
+    inner.ask(set.fd.load(Relaxed), fd);
     set.kick(&inner);
     Some(Outcome::Handled(0))
 }
@@ -154,16 +163,17 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
         }
         let set_fd = set.fd.load(Relaxed);
         let add = libc::EPOLL_CTL_ADD;
-        if let Err(error) = handles::epoll_ctl(set_fd, add, fd, TAGGED, tag(fd as u32)) {
+        let interest = Interest::new(asked.events, asked.u64);
+        let events = tagged(&interest);
+        if let Err(error) = handles::epoll_ctl(set_fd, add, fd, events, tag(fd as u32)) {
             return Some(Outcome::Failed(error.0));
         }
-        let interest = Interest::new(asked.events, asked.u64);
         let generation = socket.generation.load(Relaxed);
         let known = inner.knows(fd, index, generation);
         inner.registrations.insert(fd, Registration::new(index, generation, interest));
         set.managed.fetch_add(1, SeqCst);
         inner.join_link(set_fd, link);
-        inner.own(fd);
+        inner.own(set_fd, fd);
         set.kick(&inner);
         known
     };
@@ -204,7 +214,7 @@ fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
             Err(error) => Outcome::Failed(error.0),
         };
     }
-    inner.ask(fd);
+    inner.ask(set.fd.load(Relaxed), fd);
     set.kick(&inner);
     Outcome::Handled(0)
 }

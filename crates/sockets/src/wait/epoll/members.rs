@@ -7,7 +7,7 @@ use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
-use super::{each, set_at, tag, Cause, Inner, Set, FREE, TAGGED};
+use super::{each, set_at, tag, tagged, Cause, Inner, Set, FREE};
 use crate::attach;
 use crate::pool::{self, Membership, Mode, Socket};
 use crate::wait::state::State;
@@ -61,7 +61,8 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
         registration.told = State { mask: 0, arrived, ..registration.told };
     }
     let change = registration.change();
-    if handles::epoll_ctl(set_fd, change, fd, TAGGED, tag(fd as u32)).is_err() {
+    let events = tagged(&registration.interest);
+    if handles::epoll_ctl(set_fd, change, fd, events, tag(fd as u32)).is_err() {
         return Managed::Never(Reason::LeftInEpoll);
     }
     registration.parked = false;
@@ -69,7 +70,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     set.managed.fetch_add(1, SeqCst);
     inner.by_data.remove(&data);
     inner.join_link(set_fd, link);
-    inner.own(fd);
+    inner.own(set_fd, fd);
     set.kick(&inner);
     Managed::All
 }

@@ -13,11 +13,11 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 use shunt_link::Link;
 use shunt_os::handles;
 use shunt_os::lock::Lock;
-use shunt_readiness::interest::bits;
+use shunt_readiness::interest::{bits, Interest};
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
 
-use self::queue::{Cause, Queue};
+use self::queue::{Cause, First, Queue, Standing};
 use self::registration::{Era, Registrations};
 use crate::inherit::Kin;
 use crate::pool::{self, Membership};
@@ -87,7 +87,13 @@ static FREE: Lock<(Vec<u32>, u32)> = Lock::new((Vec::new(), 0));
 
 /// In the lower half of our tag: a bell, not a descriptor.
 const BELL: u32 = u32::MAX;
-const TAGGED: u32 = bits::IN | bits::OUT | bits::PRI | bits::RDHUP | bits::ET;
+
+/// What our entry in the kernel's set asks for. Of room, which there nearly always is, only if the program
+/// does: the entry's place among what is ready is to be that of its bytes.
+fn tagged(interest: &Interest) -> u32 {
+    let room = if interest.wants_out() { bits::OUT } else { 0 };
+    bits::IN | bits::PRI | bits::RDHUP | bits::ET | room
+}
 
 fn tag(low: u32) -> u64 {
     u64::from(process::secret()) << 32 | u64::from(low)
@@ -319,21 +325,38 @@ impl Inner {
     }
 
     /// A registration is ours from now on, and whatever is ready is to be told.
-    fn own(&mut self, fd: i32) {
+    fn own(&mut self, set_fd: i32, fd: i32) {
         self.era = self.era.next();
         if let Some(registration) = self.registrations.get_mut(fd) {
             registration.managed = true;
+            registration.tells_room = registration.interest.wants_out();
             registration.ours_since = self.era;
         }
-        self.ask(fd);
+        self.ask(set_fd, fd);
     }
 
     /// The program asks anew: whatever is ready is told, and what comes has its place from now on.
-    fn ask(&mut self, fd: i32) {
-        if let Some(registration) = self.registrations.get(fd) {
+    fn ask(&mut self, set_fd: i32, fd: i32) {
+        if let Some(registration) = self.registrations.get_mut(fd) {
+            if registration.interest.wants_out() && !registration.tells_room {
+                registration.tells_room = true;
+                let events = tagged(&registration.interest);
+                let change = libc::EPOLL_CTL_MOD;
+                let _ = handles::epoll_ctl(set_fd, change, fd, events, tag(fd as u32));
+            }
             state::arm(pool::get(registration.socket));
         }
         self.queue(fd, Cause::Look);
+    }
+
+    /// Of the queue, from place `start` on, what can be told before what the kernel tells.
+    fn first_from(&self, start: usize) -> First {
+        self.candidates.first_from(start, |fd, place| match self.registrations.get(fd) {
+            Some(registration) if registration.place != Some(place) => Standing::Gone,
+            Some(registration) if registration.apart => Standing::ByKernel,
+            Some(_) => Standing::ByRing,
+            None => Standing::Gone,
+        })
     }
 
     fn queue(&mut self, fd: i32, cause: Cause) {

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 /// How a stream came into the queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Nothing is known to have happened: it was told last time, or has just been put into the set.
+    /// Nothing is known to have happened: the program has just asked for it.
     Look,
+    /// It was told last time, and keeps its place, as in the kernel, unless nothing is there any more.
+    Again,
     /// What the kernel tells of by other descriptors came later, as far as is known.
     First,
     /// Whoever marked the stream had done before what the kernel tells of: the kernel is asked first.
@@ -26,6 +28,24 @@ impl Place {
     pub fn yields_to(self, cause: Cause) -> bool {
         self.cause == Cause::Look && cause != Cause::Look
     }
+}
+
+/// Who stands in a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody any more.
+    Gone,
+    /// A stream whose bytes come by TCP: the kernel says when they came, by our tag.
+    ByKernel,
+    /// One whose bytes come by a ring.
+    ByRing,
+}
+
+/// The first of a queue: in how many places, and how many streams that are.
+#[derive(Clone, Copy, Default)]
+pub struct First {
+    pub places: usize,
+    pub streams: usize,
 }
 
 /// By descriptor.
@@ -63,10 +83,18 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// How many from place `start` on can be told before what the kernel tells.
-    pub fn first_from(&self, start: usize) -> usize {
-        let causes = self.waiting.iter().skip(start).map(|(_, place)| place.cause);
-        causes.take_while(|cause| *cause != Cause::AfterKernel).count()
+    /// Those from `start` on that can be told before what the kernel tells.
+    pub fn first_from(&self, start: usize, standing: impl Fn(i32, Place) -> Standing) -> First {
+        let mut first = First::default();
+        for &(fd, place) in self.waiting.iter().skip(start) {
+            match (place.cause, standing(fd, place)) {
+                (_, Standing::Gone) => {}
+                (Cause::AfterKernel, _) | (Cause::Look, Standing::ByKernel) => break,
+                _ => first.streams += 1,
+            }
+            first.places += 1;
+        }
+        first
     }
 
     /// Whether the kernel is to be asked before the last is told.
@@ -91,8 +119,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use Cause::*;
+    use super::Cause::*;
+    use super::{Cause, First as FirstOf, Queue, Standing};
 
     fn queue(causes: &[Cause]) -> Queue {
         let mut queue = Queue::default();
@@ -106,9 +134,20 @@ mod tests {
 
     #[test]
     fn the_first_end_where_one_waits_for_the_kernel() {
-        let queue = queue(&[Look, First, AfterKernel, First]);
-        assert_eq!([0, 1, 2, 3].map(|start| queue.first_from(start)), [2, 1, 0, 1]);
+        let queue = queue(&[Look, Again, AfterKernel, First]);
+        let places = |start| queue.first_from(start, |_, _| Standing::ByRing).places;
+        assert_eq!([0, 1, 2, 3].map(places), [2, 1, 0, 1]);
+        let by_kernel = |_, _| Standing::ByKernel;
+        assert_eq!([0, 1, 3].map(|start| queue.first_from(start, by_kernel).places), [0, 1, 1]);
         assert!(queue.has_after_kernel());
+    }
+
+    #[test]
+    fn a_place_where_nobody_stands_holds_nobody_up() {
+        let queue = queue(&[Look, AfterKernel, First]);
+        let gone = |fd, _| if fd == 1 { Standing::Gone } else { Standing::ByRing };
+        let first = queue.first_from(0, gone);
+        assert_eq!((first.places, first.streams), (3, 2));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Registration {
     pub interest: Interest,
     /// The kernel's registration is ours (tagged, edge-triggered).
     pub managed: bool,
+    /// That asks for room, too.
+    pub tells_room: bool,
     /// When it became that.
     pub ours_since: Era,
     /// Where it stands in the set's queue.
@@ -57,6 +59,7 @@ impl Registration {
             generation,
             interest,
             managed: false,
+            tells_room: false,
             ours_since: Era::default(),
             place: None,
             deleted: false,

@@ -253,7 +253,7 @@ unsafe fn collect(
             filled += 1;
         }
         if report.stays {
-            inner.queue(fd, Cause::Look);
+            inner.queue(fd, Cause::Again);
         }
     }
     if turn.first >= rounds {
@@ -290,7 +290,7 @@ unsafe fn tell_with(
     let turn = {
         let mut inner = set.inner.lock();
         let rang = sifted.bell_first && inner.candidates.len() > tags;
-        let marked = inner.candidates.first_from(tags).max(usize::from(rang));
+        let marked = inner.first_from(tags).places.max(usize::from(rang));
         inner.candidates.swap(0, tags, tags + marked);
         Turn { first: marked + sifted.queued_before, most: marked + tags }
     };
@@ -392,9 +392,9 @@ fn kernel_is_first(set: &Set, count: usize, limits: &Limits) -> Option<Asked> {
     if !asks {
         return None;
     }
-    let first = inner.candidates.first_from(0);
-    if first < count {
-        return Some(Asked { room: count - first, first });
+    let first = inner.first_from(0);
+    if first.streams < count {
+        return Some(Asked { room: count - first.streams, first: first.places });
     }
     // No room for both: now one, now the other.
     let rings = !set.filled.fetch_xor(true, Relaxed);
