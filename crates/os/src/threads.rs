@@ -81,7 +81,9 @@ pub fn fork_as_alone(fork: impl FnOnce() -> i32) -> i32 {
         return fork();
     }
     // SAFETY: glibc's variable; no other thread makes threads, or ends, meanwhile.
-    let before = unsafe { mark.read_volatile() };
+    if unsafe { mark.read_volatile() } != 0 {
+        return fork();
+    }
     // SAFETY: as above.
     unsafe { mark.write_volatile(1) };
     let own = own_mark::take();
@@ -89,7 +91,7 @@ pub fn fork_as_alone(fork: impl FnOnce() -> i32) -> i32 {
     // The child has one thread indeed.
     if child != 0 {
         // SAFETY: as above.
-        unsafe { mark.write_volatile(before) };
+        unsafe { mark.write_volatile(0) };
         own_mark::put_back(own);
     }
     child
@@ -119,13 +121,19 @@ mod own_mark {
             own = 0;
         }
         if own != 0 {
-            put_back(0);
+            write(0);
         }
         own
     }
 
-    /// Makes it what it was.
+    /// Makes it what it was; a thread that was made meanwhile stays known.
     pub fn put_back(own: u32) {
+        if own != 0 {
+            write(own);
+        }
+    }
+
+    fn write(own: u32) {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         unsafe {
