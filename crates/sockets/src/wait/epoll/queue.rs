@@ -120,7 +120,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::Cause::*;
-    use super::{Cause, First as FirstOf, Queue, Standing};
+    use super::{Cause, Queue, Standing};
 
     fn queue(causes: &[Cause]) -> Queue {
         let mut queue = Queue::default();
