@@ -310,8 +310,7 @@ pub fn share(set_index: u32) {
 
 /// As [`share`], every set: the process forks.
 pub fn share_all() {
-    let used = FREE.lock().1;
-    (0..used).filter(|index| set_at(*index).descriptors.load(Acquire) > 0).for_each(share);
+    each(|index, _| share(index));
 }
 
 /// A forked child uses a set of its parent's: the kernel has it from now on, until one of them has it
