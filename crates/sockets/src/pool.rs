@@ -65,6 +65,9 @@ pub struct RecvSide {
     pub ring_only: u64,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
     pub reset_pending: bool,
+    /// The peer's process died and left bytes unread in the ring, and its connection had not ended: if
+    /// it ends with an error, that was a reset.
+    pub died_unread: bool,
 }
 
 /// The sending half while attached.
@@ -341,6 +344,7 @@ impl RecvSide {
             waiting: Waiting::NONE,
             ring_only: 0,
             reset_pending: false,
+            died_unread: false,
         }
     }
 }

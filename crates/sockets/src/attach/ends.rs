@@ -84,6 +84,8 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         if unsent && !was_reset && tcp::peer_has_ended(fd) {
             // The kernel saw an empty receive queue and sent a FIN; the bytes lay in the ring.
             send.failed = Some(libc::ECONNRESET);
+        } else {
+            recv.died_unread = unsent && !was_reset;
         }
         let offset = recv.offset;
         if recv.offset_known {
@@ -182,6 +184,11 @@ fn few_unread(send: &mut SendSide) -> Result<bool, Broken> {
     })
 }
 
+/// Whether both ends of an attached stream have sent a FIN, be it one that is held back.
+pub fn have_ended(socket: &Socket, recv: &RecvSide, fd: i32) -> bool {
+    socket.shut_writing.load(SeqCst) && (recv.peer_shut || tcp::peer_has_ended(fd))
+}
+
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
 /// process holds it.
 pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
@@ -202,9 +209,11 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         let words = incoming(link, slot);
         let offset = recv.offset;
         if recv.offset_known {
+            // A connection that has ended both ways is none: nobody resets it.
+            let ended = have_ended(socket, &recv, socket.fd.load(Relaxed));
             let asked = if alone {
                 recv.reader.close(&words, offset).map(|o| {
-                    farewell.reset = o.unread;
+                    farewell.reset = o.unread && !ended;
                     o.asked
                 })
             } else {

@@ -25,7 +25,9 @@ mod room;
 mod stop;
 mod writer;
 
-pub use ends::{abandon, break_stream, detach, peer_died, restart_consumer, Farewell, FEW_UNREAD};
+pub use ends::{
+    abandon, break_stream, detach, have_ended, peer_died, restart_consumer, Farewell, FEW_UNREAD,
+};
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,
 };

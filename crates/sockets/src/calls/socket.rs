@@ -82,11 +82,13 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
         return Outcome::PassThrough;
     }
     let socket = pool::get(index);
-    if both_have_ended(socket, fd) {
-        return Outcome::Failed(libc::ENOTCONN);
-    }
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         socket.shut_reading.store(true, SeqCst);
+    }
+    if both_have_ended(socket, fd) {
+        // It fails, and wakes all the same (Linux, inet_shutdown).
+        epoll::stir_anew(socket);
+        return Outcome::Failed(libc::ENOTCONN);
     }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
         socket.shut_writing.store(true, SeqCst);
@@ -124,9 +126,7 @@ pub fn peer_asked(fd: c_int) -> Outcome {
 
 /// Whether both ends have sent a FIN, if one of them is held back: to TCP that is no connection.
 fn both_have_ended(socket: &Socket, fd: c_int) -> bool {
-    socket.shut_writing.load(SeqCst)
-        && socket.mode() == Mode::Attached
-        && (socket.recv.lock().peer_shut || tcp::peer_has_ended(fd))
+    socket.mode() == Mode::Attached && attach::have_ended(socket, &socket.recv.lock(), fd)
 }
 
 /// A low-water mark that is set wakes every waiter of what is readable with it, and of what has ended: an

@@ -162,7 +162,7 @@ fn receive_waiting(
             }
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Native if got > 0 => {
-                got += rest_natively(request, got, wants_all);
+                got += rest_natively(&patience, request, got, wants_all);
                 leave_native(index, socket);
                 return Outcome::Handled(got as isize);
             }
@@ -173,7 +173,7 @@ fn receive_waiting(
                 return Outcome::Genuine(result);
             }
             Attempt::Gone if got > 0 => {
-                got += rest_natively(request, got, wants_all);
+                got += rest_natively(&patience, request, got, wants_all);
                 return Outcome::Handled(got as isize);
             }
             Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
@@ -365,6 +365,9 @@ fn attempt(
                     // The dead peer left bytes unread in the ring, or a re-send of ours was told
                     // what this call should have been told.
                     let at_end = matches!(result, Attempt::Got(0)) && ended;
+                    if at_end && died_unread(socket, recv) {
+                        recv.reset_pending = true;
+                    }
                     if at_end && (core::mem::take(&mut recv.reset_pending) || was_reset(socket)) {
                         return Ok(Attempt::Error(libc::ECONNRESET));
                     }
@@ -404,6 +407,15 @@ pub fn has_ended(socket: &Socket, offset: u64) -> bool {
     blocking::direction(socket, false).is_some_and(|direction| {
         matches!(End::decode(direction.end()), Ok(End::Down(_))) && direction.tail() == offset
     })
+}
+
+/// Whether the peer's process died with bytes unread, which the kernel did not know of when it sent the
+/// FIN; what was sent again was answered with a reset.
+fn died_unread(socket: &Socket, recv: &mut RecvSide) -> bool {
+    let fd = socket.fd.load(Relaxed);
+    core::mem::take(&mut recv.died_unread)
+        && handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)
+            .is_ok_and(|number| number == libc::EPIPE || number == libc::ECONNRESET)
 }
 
 /// Whether a re-send of ours took the error of a reset.

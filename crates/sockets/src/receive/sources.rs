@@ -5,24 +5,46 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_carriers::parts::{behind, up_to};
 use shunt_carriers::{tcp, Failure, How, Part, Received, Receiver};
+use shunt_os::handles;
 use shunt_stats::Carrier;
 
 use super::peek::PEEK;
 use super::{Attempt, Request};
 use crate::attach::Broken;
 use crate::pool::{RecvSide, Socket};
+use crate::wait::blocking::Patience;
 
 /// What TCP has for a call that has got its first bytes from a ring; returns how much.
-pub(super) fn rest_natively(request: Request<'_>, already: usize, wants_all: bool) -> usize {
+pub(super) fn rest_natively(
+    patience: &Patience,
+    request: Request<'_>,
+    already: usize,
+    wants_all: bool,
+) -> usize {
     let flags = if wants_all { request.flags } else { request.flags | libc::MSG_DONTWAIT };
+    let fd = request.fd;
+    // It waits for all, although somebody has set O_NONBLOCK meanwhile.
+    let insists = wants_all && patience.has_slept() && handles::is_nonblocking(fd);
     let mut total = 0;
     for Part { base, len } in parts(request.vector, already) {
-        // SAFETY: the program's own buffer.
-        let result = unsafe { shunt_os::real::recv(request.fd, base.cast(), len, flags) };
-        total += result.max(0) as usize;
-        if result < len as isize {
-            break;
+        let mut filled = 0;
+        while filled < len {
+            let call = |flags| {
+                let (to, room) = (base.wrapping_add(filled), len - filled);
+                // SAFETY: the program's own buffer.
+                unsafe { shunt_os::real::recv(fd, to.cast(), room, flags) }
+            };
+            let result = if insists {
+                patience.insist(libc::POLLIN, || (fd, call(flags | libc::MSG_DONTWAIT)))
+            } else {
+                call(flags)
+            };
+            filled += result.max(0) as usize;
+            if result <= 0 || !insists && filled < len {
+                return total + filled;
+            }
         }
+        total += filled;
     }
     total
 }
