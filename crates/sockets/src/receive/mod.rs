@@ -162,24 +162,30 @@ fn receive_waiting(
             }
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Native if got > 0 => {
-                got += rest_natively(&patience, request, got, wants_all);
+                got += rest_natively(None, request, got, wants_all);
                 leave_native(index, socket);
                 return Outcome::Handled(got as isize);
             }
             Attempt::Native => {
-                let result = go_on(socket, &patience, request, genuine);
+                let result = if patience.renamed { natively(request) } else { genuine() };
                 leave_native(index, socket);
                 crate::search::note(index, socket, crate::search::Way::In, result);
                 return Outcome::Genuine(result);
             }
             Attempt::Gone if got > 0 => {
-                got += rest_natively(&patience, request, got, wants_all);
+                let insists = go_on_counted(socket, request, &patience, waiting);
+                got += rest_natively(insists, request, got, wants_all);
                 return Outcome::Handled(got as isize);
             }
             Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Gone if patience.has_slept() => {
-                return gone(socket).or_genuine(|| go_on(socket, &patience, request, genuine))
+                let insists = go_on_counted(socket, request, &patience, waiting);
+                return gone(socket).or_genuine(|| match insists {
+                    Some(patience) => insist(socket, patience, request),
+                    None if patience.renamed => natively(request),
+                    None => genuine(),
+                });
             }
             Attempt::Gone => return gone(socket),
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),
@@ -207,26 +213,35 @@ fn receive_waiting(
     }
 }
 
-/// The rest of a call is the kernel's. One that has slept waits on by whatever number the socket has,
-/// although somebody has set O_NONBLOCK meanwhile.
-fn go_on(
+/// The rest of a call is the kernel's. One that has slept waits on, although somebody has set O_NONBLOCK
+/// or closed its number meanwhile: then by calls that do not wait, and counted as waiting, so that it
+/// keeps its stream. Others keep it in the kernel, where a thread may be cancelled.
+fn go_on_counted<'a>(
     socket: &Socket,
-    patience: &blocking::Patience,
     request: Request<'_>,
-    genuine: impl FnOnce() -> isize,
-) -> isize {
-    if patience.has_slept() && handles::is_nonblocking(request.fd) {
-        let flags = request.flags | libc::MSG_DONTWAIT;
-        return patience.insist(libc::POLLIN, || {
-            let fd = blocking::other_number(socket, request.fd).unwrap_or(request.fd);
-            (fd, natively(Request { fd, flags, ..request }))
-        });
+    patience: &'a blocking::Patience,
+    waiting: &mut bool,
+) -> Option<&'a blocking::Patience> {
+    if !*waiting {
+        return None;
     }
-    if patience.renamed {
-        natively(request)
-    } else {
-        genuine()
+    let mut recv = socket.recv.lock();
+    if socket.closing.load(SeqCst) || handles::is_nonblocking(request.fd) {
+        return Some(patience);
     }
+    *waiting = false;
+    if socket.generation.load(Relaxed) == request.generation {
+        recv.waiting.end();
+    }
+    None
+}
+
+fn insist(socket: &Socket, patience: &blocking::Patience, request: Request<'_>) -> isize {
+    let flags = request.flags | libc::MSG_DONTWAIT;
+    patience.insist(libc::POLLIN, || {
+        let fd = blocking::other_number(socket, request.fd).unwrap_or(request.fd);
+        (fd, natively(Request { fd, flags, ..request }))
+    })
 }
 
 /// Whether no byte can follow those that have arrived.

@@ -5,7 +5,6 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_carriers::parts::{behind, up_to};
 use shunt_carriers::{tcp, Failure, How, Part, Received, Receiver};
-use shunt_os::handles;
 use shunt_stats::Carrier;
 
 use super::peek::PEEK;
@@ -14,17 +13,17 @@ use crate::attach::Broken;
 use crate::pool::{RecvSide, Socket};
 use crate::wait::blocking::Patience;
 
-/// What TCP has for a call that has got its first bytes from a ring; returns how much.
+/// What TCP has for a call that has got its first bytes from a ring; returns how much. A call that
+/// `insists` waits for all, although somebody has set O_NONBLOCK.
 pub(super) fn rest_natively(
-    patience: &Patience,
+    insists: Option<&Patience>,
     request: Request<'_>,
     already: usize,
     wants_all: bool,
 ) -> usize {
     let flags = if wants_all { request.flags } else { request.flags | libc::MSG_DONTWAIT };
     let fd = request.fd;
-    // It waits for all, although somebody has set O_NONBLOCK meanwhile.
-    let insists = wants_all && patience.has_slept() && handles::is_nonblocking(fd);
+    let insists = insists.filter(|_| wants_all);
     let mut total = 0;
     for Part { base, len } in parts(request.vector, already) {
         let mut filled = 0;
@@ -34,13 +33,14 @@ pub(super) fn rest_natively(
                 // SAFETY: the program's own buffer.
                 unsafe { shunt_os::real::recv(fd, to.cast(), room, flags) }
             };
-            let result = if insists {
-                patience.insist(libc::POLLIN, || (fd, call(flags | libc::MSG_DONTWAIT)))
-            } else {
-                call(flags)
+            let result = match insists {
+                Some(patience) => {
+                    patience.insist(libc::POLLIN, || (fd, call(flags | libc::MSG_DONTWAIT)))
+                }
+                None => call(flags),
             };
             filled += result.max(0) as usize;
-            if result <= 0 || !insists && filled < len {
+            if result <= 0 || insists.is_none() && filled < len {
                 return total + filled;
             }
         }

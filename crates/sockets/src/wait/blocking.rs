@@ -116,8 +116,31 @@ impl Patience {
     }
 
     /// Waits in the kernel for `events`, for a `call` that does not wait itself; it says by which
-    /// descriptor it was made. Begun anew by a handler with SA_RESTART it may not wait any more.
-    pub fn insist(&self, events: i16, call: impl Fn() -> (i32, isize)) -> isize {
+    /// descriptor it was made. Begun anew by a handler with SA_RESTART it may not wait any more. The call
+    /// is counted as waiting.
+    pub fn insist<F: Fn() -> (i32, isize)>(&self, events: i16, call: F) -> isize {
+        struct Insistence<'a, F> {
+            patience: &'a Patience,
+            events: i16,
+            call: F,
+            result: isize,
+        }
+
+        unsafe extern "C" fn run<F: Fn() -> (i32, isize)>(itself: *mut c_void) {
+            // SAFETY: what is passed below, which outlives the call.
+            let it = unsafe { &mut *itself.cast::<Insistence<F>>() };
+            it.result = it.patience.wait_in_kernel(it.events, &it.call);
+        }
+
+        let mut it = Insistence { patience: self, events, call, result: -1 };
+        let itself = (&raw mut it).cast();
+        // SAFETY: `run` takes what it is given; `cancelled` what `name` gives, and no frame of ours has
+        // anything to drop.
+        unsafe { park::call_cancellable(run::<F>, itself, cancelled, self.name()) };
+        it.result
+    }
+
+    fn wait_in_kernel(&self, events: i16, call: impl Fn() -> (i32, isize)) -> isize {
         let (option, errno) = (self.option, shunt_os::errno());
         loop {
             let before = critical::handled();
