@@ -4,12 +4,13 @@
 mod basic;
 mod descriptors;
 mod ends;
+mod epoll;
 mod left_bytes;
 mod options;
 mod order;
 mod other_ways;
+mod poll;
 mod processes;
-mod readiness;
 mod sandboxes;
 mod sets;
 mod settings;
@@ -49,7 +50,8 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         basic::IN_EVERY_FAMILY,
         ends::ALL,
         order::ALL,
-        readiness::ALL,
+        poll::ALL,
+        epoll::ALL,
         sandboxes::ALL,
         sets::ALL,
         settings::ALL,

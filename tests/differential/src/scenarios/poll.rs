@@ -1,0 +1,628 @@
+//! poll and select over streams and other descriptors: the masks of every state, and what wakes or
+//! interrupts a wait.
+
+use super::epoll::{receive_text_once, watched};
+use super::{scenarios, Scenario, V4};
+use crate::actor::{Actor, EVERYTHING};
+use crate::calls::wait::{
+    self, epoll_add, epoll_create, epoll_wait, mask, poll, ppoll, pselect, select, Selection,
+};
+use crate::calls::{io, process, socket, Fd, Got};
+use crate::pattern::{self, receive, receive_text};
+use libc::{EPOLLET, EPOLLIN, EPOLLOUT, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP};
+use std::time::{Duration, Instant};
+
+pub const ALL: &[Scenario] = scenarios![V4;
+    poll_shows_data_and_room,
+    poll_shows_a_half_close,
+    poll_shows_both_half_closes,
+    poll_shows_own_shutdowns,
+    poll_shows_a_reset,
+    poll_shows_a_closed_peer,
+    poll_asked_for_less_shows_less,
+    poll_ignores_negative_and_names_closed_descriptors,
+    poll_over_streams_and_pipes_shows_each,
+    poll_shows_one_descriptor_as_often_as_it_is_named,
+    poll_waits_as_long_as_it_was_told,
+    poll_is_woken_by_data,
+    poll_and_select_are_woken_by_a_stream_that_pairs_meanwhile,
+    poll_is_woken_by_the_end,
+    poll_is_woken_by_a_pipe_among_streams,
+    poll_for_room_is_woken_when_the_peer_reads,
+    ppoll_lets_signals_in_while_it_waits,
+    fortified_poll_is_the_same_poll,
+    select_shows_each_set,
+    select_times_out_and_empties_the_sets,
+    select_refuses_closed_descriptors,
+    pselect_lets_signals_in_while_it_waits,
+    a_signal_interrupts_poll_and_epoll,
+    a_signal_interrupts_recv_or_restarts_it,
+    a_receive_of_all_ends_with_a_handler_once_it_has_some,
+    a_look_at_all_bytes_waits_for_them,
+    a_non_blocking_connect_ends_in_room,
+    low_water_mark_holds_poll_back,
+];
+
+fn poll_shows_data_and_room(a: &Actor) {
+    let s = a.stream();
+    a.note_mask("when idle", s, POLLOUT);
+    a.meet();
+    a.client(|| a.note("send", io::send(s, b"x", 0)));
+    a.server(|| {
+        a.note_mask("with data", s, POLLIN | POLLOUT);
+        a.note("received", receive_text(s, 1));
+        a.note_mask("after reading", s, POLLOUT);
+    });
+    let full = a.told_by_client(|| {
+        a.note_mask("before filling", s, POLLOUT);
+        fill(s)
+    });
+    a.client(|| a.note_mask("when full", s, 0));
+    a.server(|| a.note("drained", all_of(receive(s, 0, full as usize, 1 << 16), full)));
+    a.client(|| a.note_mask("when drained", s, POLLOUT));
+}
+
+pub(super) fn all_of(text: String, total: u64) -> String {
+    if text == format!("{total} bytes right") {
+        "all of it".to_owned()
+    } else {
+        text
+    }
+}
+
+/// Writes sequence 0 until the stream takes no more; the count differs from carrier to carrier.
+pub(super) fn fill(s: Fd) -> u64 {
+    let block = pattern::bytes(0, 0, 64 << 20);
+    let mut sent = 0;
+    while let Some(count) = io::send(s, &block[sent..][..60_000], libc::MSG_DONTWAIT).count() {
+        sent += count;
+    }
+    // The last bit of room goes byte by byte, the kernel may still be moving what it has, and where
+    // nobody reads for 20 ms, a full ring is followed by the kernel's buffer.
+    let mut quiet = 0;
+    while quiet < 200 {
+        match io::send(s, &block[sent..][..1000], libc::MSG_DONTWAIT).count() {
+            Some(count) => {
+                sent += count;
+                quiet = 0;
+            }
+            None => {
+                quiet += 1;
+                poll(&[], 1);
+            }
+        }
+    }
+    sent as u64
+}
+
+fn poll_shows_a_half_close(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        a.note_mask("at the one that closed", s, POLLOUT);
+    });
+    a.server(|| {
+        a.note_mask("with data and the end", s, POLLIN | POLLOUT | POLLRDHUP);
+        a.note("received", receive_text(s, 2));
+        a.note_mask("after the end was read", s, POLLIN | POLLOUT | POLLRDHUP);
+    });
+}
+
+const ENDED: i16 = POLLIN | POLLOUT | POLLRDHUP | POLLHUP;
+
+fn poll_shows_both_half_closes(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+    a.server(|| {
+        a.note_mask("after the peer's", s, POLLIN | POLLOUT | POLLRDHUP);
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        a.note_mask("after both", s, ENDED);
+    });
+    a.client(|| a.note_mask("after both", s, ENDED));
+}
+
+fn poll_shows_own_shutdowns(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("shutdown of reading", socket::shutdown(s, libc::SHUT_RD));
+        a.note_mask("deaf", s, POLLIN | POLLOUT | POLLRDHUP);
+        a.note("shutdown of writing", socket::shutdown(s, libc::SHUT_WR));
+        a.note_mask("deaf and dumb", s, ENDED);
+    });
+}
+
+pub(super) fn reset_client(a: &Actor, s: Fd) {
+    a.client(|| {
+        io::send(s, b"unread", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 6);
+        socket::close(s);
+    });
+}
+
+fn poll_shows_a_reset(a: &Actor) {
+    let s = a.stream();
+    reset_client(a, s);
+    a.client(|| {
+        a.note_mask("after the reset", s, ENDED | POLLERR);
+        let mut room = [0; 4];
+        a.note("recv", io::recv(s, &mut room, 0));
+        a.note_mask("after the error was told", s, ENDED);
+        a.note("recv", io::recv(s, &mut room, 0));
+    });
+}
+
+fn poll_shows_a_closed_peer(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| {
+        a.note_mask("after the close", s, POLLIN | POLLOUT | POLLRDHUP);
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+        a.note_mask("after writing to nobody", s, ENDED | POLLERR);
+    });
+}
+
+fn poll_asked_for_less_shows_less(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+        socket::shutdown(s, libc::SHUT_WR);
+    });
+    a.server(|| {
+        a.note_mask("everything", s, POLLIN | POLLOUT | POLLRDHUP);
+        for (what, events) in [
+            ("nothing", 0),
+            ("in", POLLIN),
+            ("out", POLLOUT),
+            ("rdhup", POLLRDHUP),
+            ("rdnorm", libc::POLLRDNORM),
+            ("wrnorm", libc::POLLWRNORM),
+            ("pri", libc::POLLPRI),
+            ("band", libc::POLLRDBAND | libc::POLLWRBAND),
+        ] {
+            let (got, masks) = poll(&[(s, events)], 0);
+            a.note(format!("asked for {what}"), format!("{got} {}", mask(masks[0])));
+        }
+    });
+}
+
+fn poll_ignores_negative_and_names_closed_descriptors(a: &Actor) {
+    let s = a.stream();
+    let (got, masks) = poll(&[(-1, POLLIN), (600, POLLIN), (s, POLLOUT)], 0);
+    a.note("poll", format!("{got} {:?}", masks.into_iter().map(mask).collect::<Vec<_>>()));
+    let (got, _) = poll(&[(-1, POLLIN)], 0);
+    a.note("nothing but negative", got);
+    a.meet();
+}
+
+fn poll_over_streams_and_pipes_shows_each(a: &Actor) {
+    let place = a.listen();
+    let (s, t) = (a.pair(&place), a.pair(&place));
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        a.until(s, POLLIN);
+        let show = |what: &str| {
+            let set = [(s, EVERYTHING), (out, POLLIN), (t, POLLIN), (into, POLLOUT)];
+            let (got, masks) = poll(&set, 1000);
+            a.note(what, format!("{got} {:?}", masks.into_iter().map(mask).collect::<Vec<_>>()));
+        };
+        show("stream ready");
+        io::write(into, b"p");
+        show("pipe ready too");
+        a.note("received", receive_text(s, 1));
+        show("stream read");
+        socket::close(into);
+        let (got, masks) = poll(&[(out, POLLIN), (t, POLLIN)], 1000);
+        a.note("pipe hung up", format!("{got} {} {}", mask(masks[0]), mask(masks[1])));
+    });
+}
+
+fn poll_shows_one_descriptor_as_often_as_it_is_named(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        a.until(s, POLLIN);
+        let (got, masks) = poll(&[(s, POLLIN), (s, POLLOUT), (s, POLLIN | POLLOUT)], 0);
+        a.note("poll", format!("{got} {:?}", masks.into_iter().map(mask).collect::<Vec<_>>()));
+    });
+}
+
+/// The kernel counts socket time-outs in ticks, the first of which has begun already.
+const TICK_MS: u64 = 10;
+
+/// Notes the result of a wait and whether it took about as long as it should.
+pub(super) fn timed(a: &Actor, what: &str, least_ms: u64, wait: impl FnOnce() -> String) {
+    let start = Instant::now();
+    let got = wait();
+    let took = start.elapsed();
+    let good = took >= Duration::from_millis(least_ms.saturating_sub(TICK_MS))
+        && took < Duration::from_millis(least_ms + 5000);
+    a.note(
+        what,
+        format!("{got}, in time: {}", if good { "yes".into() } else { format!("{took:?}") }),
+    );
+}
+
+fn poll_waits_as_long_as_it_was_told(a: &Actor) {
+    let s = a.stream();
+    timed(a, "not at all", 0, || poll(&[(s, POLLIN)], 0).0.to_string());
+    timed(a, "80 ms", 80, || poll(&[(s, POLLIN)], 80).0.to_string());
+    timed(a, "ppoll 30 ms", 30, || ppoll(&[(s, POLLIN)], 30, &[]).0.to_string());
+    timed(a, "ready at once", 0, || poll(&[(s, POLLOUT)], 5000).0.to_string());
+    a.meet();
+}
+
+/// One side waits in a call; the other acts once it sleeps.
+pub(super) fn wake(a: &Actor, sleep: impl FnOnce(), act: impl FnOnce()) {
+    a.at_once(
+        || {
+            let word = a.hear();
+            let (process, thread) = word.split_once(' ').expect("two numbers");
+            a.until_asleep(process.parse().expect("a pid"), thread.parse().expect("a tid"));
+            act();
+        },
+        || {
+            a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+            sleep();
+        },
+    );
+}
+
+fn poll_is_woken_by_data(a: &Actor) {
+    let s = a.stream();
+    for round in 0..5 {
+        wake(
+            a,
+            || {
+                let (got, masks) = poll(&[(s, POLLIN)], 15_000);
+                a.note(format!("woken {round}"), format!("{got} {}", mask(masks[0])));
+                a.note("received", receive_text(s, 4));
+            },
+            || {
+                io::send(s, b"wake", 0);
+            },
+        );
+    }
+}
+
+fn poll_is_woken_by_the_end(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    wake(
+        a,
+        || {
+            let (got, masks) = poll(&[(s, POLLRDHUP)], 15_000);
+            a.note("woken by a half close", format!("{got} {}", mask(masks[0])));
+        },
+        || {
+            socket::shutdown(s, libc::SHUT_WR);
+        },
+    );
+    let t = a.pair(&place);
+    wake(
+        a,
+        || {
+            let (got, masks) = poll(&[(t, 0)], 15_000);
+            a.note("woken by a reset", format!("{got} {}", mask(masks[0])));
+        },
+        || {
+            socket::set_linger(t, true, 0);
+            socket::close(t);
+        },
+    );
+}
+
+/// Beside one that may be on the ring already.
+fn poll_and_select_are_woken_by_a_stream_that_pairs_meanwhile(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    for by_poll in [true, false] {
+        let t =
+            if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        wake(
+            a,
+            || {
+                for _ in 0..8 {
+                    io::send(t, b"question", 0).value("send");
+                }
+                if by_poll {
+                    let (got, masks) = poll(&[(s, POLLIN), (t, POLLIN)], 15_000);
+                    a.note("poll", format!("{got} {} {}", mask(masks[0]), mask(masks[1])));
+                } else {
+                    let asked = Selection { read: vec![s, t], ..Selection::default() };
+                    a.note("select", select(&asked, 15_000));
+                }
+                a.note("answer", receive_text(t, 6));
+            },
+            || {
+                for _ in 0..8 {
+                    assert_eq!(receive_text(t, 8), "question");
+                }
+                // By now they look for each other.
+                wait::poll(&[], 100);
+                io::send(t, b"answer", 0).value("send");
+            },
+        );
+        socket::close(t);
+    }
+}
+
+fn poll_is_woken_by_a_pipe_among_streams(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        let (own, thread) = (process::pid(), process::thread_id());
+        std::thread::scope(|scope| {
+            a.thread(scope, "writer", || {
+                a.until_asleep(own, thread);
+                io::write(into, b"x");
+            });
+            let (got, masks) = poll(&[(s, POLLIN), (out, POLLIN)], 15_000);
+            a.note("woken", format!("{got} {} {}", mask(masks[0]), mask(masks[1])));
+        });
+    });
+}
+
+fn poll_for_room_is_woken_when_the_peer_reads(a: &Actor) {
+    let s = a.stream();
+    let full = a.told_by_server(|| fill(s));
+    wake(
+        a,
+        || {
+            let (got, masks) = poll(&[(s, POLLOUT)], 15_000);
+            a.note("woken", format!("{got} {}", mask(masks[0])));
+        },
+        || a.note("drained", all_of(receive(s, 0, full as usize, 1 << 16), full)),
+    );
+}
+
+fn ppoll_lets_signals_in_while_it_waits(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        wait::block_signals(&[libc::SIGUSR1]);
+        process::kill_thread(process::thread_id(), libc::SIGUSR1).value("tgkill");
+        a.note("poll while blocked", poll(&[(s, POLLIN)], 20).0);
+        a.note("caught", wait::caught(libc::SIGUSR1));
+        a.note("ppoll with it blocked", ppoll(&[(s, POLLIN)], 20, &[libc::SIGUSR1]).0);
+        a.note("ppoll that lets it in", ppoll(&[(s, POLLIN)], 15_000, &[]).0);
+        a.note("caught", wait::caught(libc::SIGUSR1));
+        a.note("ppoll with none pending", ppoll(&[(s, POLLIN)], 20, &[]).0);
+    });
+}
+
+fn fortified_poll_is_the_same_poll(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let (got, masks) = wait::poll_checked(&[(s, POLLIN | POLLOUT)], 5000);
+        a.note("some", got.count().is_some_and(|count| count > 0));
+        a.until(s, POLLIN);
+        let (got, again) = wait::poll_checked(&[(s, POLLIN | POLLOUT)], 0);
+        a.note(
+            "poll",
+            format!("{got} {} (room first: {})", mask(again[0]), masks[0] & POLLOUT as u32 != 0),
+        );
+    });
+}
+
+fn select_shows_each_set(a: &Actor) {
+    let place = a.listen();
+    let (s, t) = (a.pair(&place), a.pair(&place));
+    a.client(|| {
+        io::send(s, b"x", 0);
+    });
+    a.server(|| {
+        let (out, into) = socket::pipe();
+        a.until(s, POLLIN);
+        let asked =
+            Selection { read: vec![s, t, out], write: vec![s, t, into], except: vec![s, t] };
+        a.note("one stream readable", select(&asked, 1000));
+        io::write(into, b"p");
+        a.note("the pipe too", select(&asked, 1000));
+        a.note("pselect", pselect(&asked, 1000, &[]));
+        a.note("received", receive_text(s, 1));
+        let read = Selection { read: vec![s, t, out], ..Selection::default() };
+        a.note("only the pipe", select(&read, 1000));
+    });
+    a.client(|| {
+        socket::shutdown(t, libc::SHUT_WR);
+    });
+    a.server(|| {
+        a.until(t, POLLRDHUP);
+        let read = Selection { read: vec![s, t], ..Selection::default() };
+        a.note("the end is readable", select(&read, 1000));
+    });
+}
+
+fn select_times_out_and_empties_the_sets(a: &Actor) {
+    let s = a.stream();
+    let asked = Selection { read: vec![s], except: vec![s], ..Selection::default() };
+    timed(a, "60 ms", 60, || select(&asked, 60));
+    timed(a, "pselect 30 ms", 30, || pselect(&asked, 30, &[]));
+    timed(a, "not at all", 0, || select(&asked, 0));
+    timed(a, "nothing at all, 20 ms", 20, || select(&Selection::default(), 20));
+    a.meet();
+}
+
+fn select_refuses_closed_descriptors(a: &Actor) {
+    let s = a.stream();
+    let asked = Selection { read: vec![s, 600], ..Selection::default() };
+    a.note("select", select(&asked, 0).starts_with("EBADF"));
+    a.note("pselect", pselect(&asked, 0, &[]).starts_with("EBADF"));
+    a.meet();
+}
+
+fn pselect_lets_signals_in_while_it_waits(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        wait::catch_signal(libc::SIGUSR1, 0);
+        wait::block_signals(&[libc::SIGUSR1]);
+        process::kill_thread(process::thread_id(), libc::SIGUSR1).value("tgkill");
+        let asked = Selection { read: vec![s], ..Selection::default() };
+        a.note("with it blocked", pselect(&asked, 20, &[libc::SIGUSR1]));
+        a.note("letting it in", pselect(&asked, 15_000, &[]).starts_with("EINTR"));
+        a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+}
+
+/// Sends a signal to this thread once it sleeps in the call.
+fn interrupted<T>(a: &Actor, call: impl FnOnce() -> T) -> T {
+    let (own, thread) = (process::pid(), process::thread_id());
+    std::thread::scope(|scope| {
+        a.thread(scope, "signaller", || {
+            a.until_asleep(own, thread);
+            process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+        });
+        call()
+    })
+}
+
+fn a_signal_interrupts_poll_and_epoll(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let set = epoll_create();
+        epoll_add(set, s, EPOLLIN, 1);
+        for (what, flags) in [("", 0), (" with SA_RESTART", libc::SA_RESTART)] {
+            wait::catch_signal(libc::SIGUSR1, flags);
+            a.note(format!("poll{what}"), interrupted(a, || poll(&[(s, POLLIN)], 15_000).0));
+            a.note(format!("epoll{what}"), interrupted(a, || epoll_wait(set, 1, 15_000).got));
+            let asked = Selection { read: vec![s], ..Selection::default() };
+            let got = interrupted(a, || select(&asked, 15_000));
+            a.note(format!("select{what}"), got.starts_with("EINTR"));
+        }
+        a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+}
+
+fn a_receive_of_all_ends_with_a_handler_once_it_has_some(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"some", 0)));
+    a.server(|| {
+        a.until_readable(s, 4);
+        let mut room = [0; 8];
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        a.note("recv", interrupted(a, || io::recv(s, &mut room, libc::MSG_WAITALL)));
+    });
+}
+
+fn a_look_at_all_bytes_waits_for_them(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"some", 0)));
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "asleep");
+            a.note("send", io::send(s, b", rest", 0));
+        },
+        || {
+            a.until_readable(s, 4);
+            let (own, thread) = (process::pid(), process::thread_id());
+            std::thread::scope(|scope| {
+                a.thread(scope, "watcher", || {
+                    a.until_asleep(own, thread);
+                    a.tell("asleep");
+                });
+                let mut room = [0; 10];
+                let flags = libc::MSG_WAITALL | libc::MSG_PEEK;
+                a.note("peek", io::recv(s, &mut room, flags));
+            });
+        },
+    );
+}
+
+fn a_signal_interrupts_recv_or_restarts_it(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let mut room = [0; 8];
+        wait::catch_signal(libc::SIGUSR1, 0);
+        a.note("without SA_RESTART", interrupted(a, || io::recv(s, &mut room, 0)));
+        a.note("read", interrupted(a, || io::read(s, &mut room)));
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        socket::set_timeout(s, libc::SO_RCVTIMEO, 12_000);
+        a.note("SA_RESTART with a time-out", interrupted(a, || io::recv(s, &mut room, 0)));
+        socket::set_timeout(s, libc::SO_RCVTIMEO, 0);
+        a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "signalled");
+            io::send(s, b"at last", 0);
+        },
+        || {
+            let (own, thread) = (process::pid(), process::thread_id());
+            std::thread::scope(|scope| {
+                a.thread(scope, "signaller", || {
+                    a.until_asleep(own, thread);
+                    process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+                    a.settle(|| wait::caught(libc::SIGUSR1) == 4);
+                    a.tell("signalled");
+                });
+                a.note("SA_RESTART", receive_text_once(s, 7));
+            });
+        },
+    );
+}
+
+fn a_non_blocking_connect_ends_in_room(a: &Actor) {
+    let place = a.listen();
+    let s = a.told_by_client(|| {
+        let s = a.tcp_socket();
+        socket::set_nonblocking(s, true);
+        a.note_mask("before connect", s, POLLOUT | POLLHUP);
+        let set = watched(s, EPOLLOUT | EPOLLIN | EPOLLET);
+        epoll_wait(set, 4, 0);
+        let address = socket::Address::as_seen_by_client(a.family, place.port);
+        let got = socket::connect(s, &address);
+        a.note("connect", got.is(libc::EINPROGRESS) || got == Got::Value(0));
+        a.note("room", epoll_wait(set, 4, 5000).said());
+        a.note("SO_ERROR", socket::so_error(s));
+        a.note("connect again", socket::connect(s, &address));
+        a.note("and again", socket::connect(s, &address));
+        s as u64
+    }) as Fd;
+    if a.is_client() {
+        socket::set_nonblocking(s, false);
+        a.warm_as_client(s);
+        a.note("send", io::send(s, b"through", 0));
+    } else {
+        let s = socket::accept(place.fd).fd("accept");
+        a.warm_as_server(s);
+        a.note("received", receive_text(s, 7));
+    }
+    a.meet();
+}
+
+fn low_water_mark_holds_poll_back(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        a.note("set", socket::set_int(s, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 10));
+        a.note("get", socket::get_int(s, libc::SOL_SOCKET, libc::SO_RCVLOWAT));
+    });
+    a.client(|| {
+        io::send(s, b"12345", 0);
+    });
+    a.server(|| {
+        a.until_readable(s, 5);
+        a.note("poll with half", mask(poll(&[(s, POLLIN)], 20).1[0]));
+        let set = watched(s, EPOLLIN);
+        a.note("epoll with half", epoll_wait(set, 4, 20).said());
+        let mut room = [0; 20];
+        a.note("recv without waiting", io::recv(s, &mut room, libc::MSG_DONTWAIT | libc::MSG_PEEK));
+    });
+    a.client(|| {
+        io::send(s, b"67890", 0);
+    });
+    a.server(|| {
+        a.note("poll with all", mask(poll(&[(s, POLLIN)], 5000).1[0]));
+        a.note("received", receive_text(s, 10));
+    });
+}
