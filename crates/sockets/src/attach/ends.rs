@@ -11,7 +11,7 @@ use shunt_pairing::message::Kind;
 use shunt_stats::Reason;
 use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 
-use super::fin::{fin_if_due, hold_fin};
+use super::fin::{fin_if_due, hold_fin, report_drained};
 use super::leave::await_answer;
 use super::stop::ask_to_stop;
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
@@ -189,6 +189,16 @@ pub fn have_ended(socket: &Socket, recv: &RecvSide, fd: i32) -> bool {
     socket.shut_writing.load(SeqCst) && (recv.peer_shut || tcp::peer_has_ended(fd))
 }
 
+/// Nobody reads what is left in the ring any more, and its writer's FIN need not wait for that.
+fn take_unread(socket: &Socket, recv: &mut RecvSide) {
+    let (ReaderOn::Ring, Some(consumer)) = (recv.reader.on(), &mut recv.consumer) else { return };
+    if let Ok(unread) = consumer.available() {
+        recv.offset += unread as u64;
+        consumer.cross_to(recv.offset);
+        report_drained(socket, recv);
+    }
+}
+
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
 /// process holds it.
 pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
@@ -207,10 +217,13 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     if let (true, Some(link)) = (attached, link) {
         let slot = socket.slot.load(Relaxed);
         let words = incoming(link, slot);
+        // A connection that has ended both ways is none: nobody resets it.
+        let ended = alone && have_ended(socket, &recv, socket.fd.load(Relaxed));
+        if ended {
+            take_unread(socket, &mut recv);
+        }
         let offset = recv.offset;
         if recv.offset_known {
-            // A connection that has ended both ways is none: nobody resets it.
-            let ended = have_ended(socket, &recv, socket.fd.load(Relaxed));
             let asked = if alone {
                 recv.reader.close(&words, offset).map(|o| {
                     farewell.reset = o.unread && !ended;
