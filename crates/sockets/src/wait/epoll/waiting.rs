@@ -48,29 +48,30 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         set.sleepers.fetch_add(1, SeqCst);
         let touched = set.touched.load(SeqCst);
         let era = if touched { set.inner.lock().era } else { Era::default() };
-        let got = if set.managed.load(SeqCst) == 0 {
-            // SAFETY: the program's own arguments.
-            unsafe { native(set_fd, events, count, limits.timeout, limits.mask) }
-        } else {
-            0
-        };
+        let native = set.managed.load(SeqCst) == 0;
+        // SAFETY: the program's own arguments.
+        let got = native
+            .then(|| unsafe { native_wait(set_fd, events, count, limits.timeout, limits.mask) });
         set.sleepers.fetch_sub(1, SeqCst);
-        if got < 0 {
-            return Outcome::Genuine(got as isize);
-        }
-        if !set.touched.load(SeqCst) && !set.watched.load(Relaxed) {
-            return Outcome::Handled(got as isize);
-        }
-        // SAFETY: the kernel wrote `got` events.
-        let sifted = unsafe { sift(set, events, got as usize) };
-        if sifted.kept > 0 && set.touched.load(SeqCst) {
-            // SAFETY: the caller's buffer.
-            let told = unsafe { tell_with(set, events, sifted, count as usize, era) };
-            return Outcome::Handled(told as isize);
-        }
-        let over = limits.timeout.is_some_and(|limit| clock::now_ns() - began >= limit);
-        if sifted.kept > 0 || (got == 0 && over) {
-            return Outcome::Handled(sifted.kept as isize);
+        // Otherwise it became ours at this moment, and nobody was asked.
+        if let Some(got) = got {
+            if got < 0 {
+                return Outcome::Genuine(got as isize);
+            }
+            if !set.touched.load(SeqCst) && !set.watched.load(Relaxed) {
+                return Outcome::Handled(got as isize);
+            }
+            // SAFETY: the kernel wrote `got` events.
+            let sifted = unsafe { sift(set, events, got as usize) };
+            if sifted.kept > 0 && set.touched.load(SeqCst) {
+                // SAFETY: the caller's buffer.
+                let told = unsafe { tell_with(set, events, sifted, count as usize, era) };
+                return Outcome::Handled(told as isize);
+            }
+            let over = limits.timeout.is_some_and(|limit| clock::now_ns() - began >= limit);
+            if sifted.kept > 0 || (got == 0 && over) {
+                return Outcome::Handled(sifted.kept as isize);
+            }
         }
     }
     park::test_cancel();
@@ -78,7 +79,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
     unsafe { wait_managed(set, set_fd, events, count as usize, limits, began) }
 }
 
-unsafe fn native(
+unsafe fn native_wait(
     set_fd: i32,
     events: *mut epoll_event,
     count: i32,
@@ -496,7 +497,7 @@ unsafe fn sleep(
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         let question = Question::begin();
         // SAFETY: the caller's buffer.
-        let got = unsafe { native(set_fd, events, count as i32, left, limits.mask) };
+        let got = unsafe { native_wait(set_fd, events, count as i32, left, limits.mask) };
         let errno = shunt_os::errno();
         set.policy.observe(clock::now_ns() - began, true);
         result = match got {
