@@ -189,9 +189,6 @@ unsafe fn collect(
     // What is put back is for the next wait.
     let rounds = turn.most.min(inner.candidates.len());
     for at in 0..rounds {
-        if at == turn.first {
-            before = filled;
-        }
         if filled == count {
             break;
         }
@@ -252,13 +249,13 @@ unsafe fn collect(
                     .write_unaligned(epoll_event { events: report.events, u64: data });
             }
             filled += 1;
+            if at < turn.first {
+                before = filled;
+            }
         }
         if report.stays {
             inner.queue(fd, Cause::Again);
         }
-    }
-    if turn.first >= rounds {
-        before = filled;
     }
     // SAFETY: the events that are filled.
     unsafe { rotate(events, before, from) };
