@@ -496,8 +496,7 @@ fn prepare_exec(in_place: bool) {
     table::each(0, u32::MAX, |fd, entry| {
         let Entry::Socket(index) = entry else { return };
         let socket = pool::get(index);
-        let concerned = matches!(socket.mode(), Mode::Plain | Mode::Attached | Mode::Inherited);
-        if !concerned || !handles::survives_exec(fd) {
+        if socket.mode() == Mode::Free || !handles::survives_exec(fd) {
             return;
         }
         match socket.mode() {
@@ -509,6 +508,8 @@ fn prepare_exec(in_place: bool) {
             Mode::Plain if vfork => socket.pinned.store(true, SeqCst),
             Mode::Plain => attach::leave(index, Reason::Exec),
             Mode::Inherited if !vfork => touch(index),
+            // It left with a set, or long ago: a child that has not used it yet could not ask any more.
+            Mode::Left => announce_on_tcp(socket),
             _ => {}
         }
     });
