@@ -380,10 +380,11 @@ fn attempt(
                     // The dead peer left bytes unread in the ring, or a re-send of ours was told
                     // what this call should have been told.
                     let at_end = matches!(result, Attempt::Got(0)) && ended;
-                    if at_end && died_unread(socket, recv) {
-                        recv.reset_pending = true;
-                    }
-                    if at_end && (core::mem::take(&mut recv.reset_pending) || was_reset(socket)) {
+                    // Both are told by this one error.
+                    let told = |recv: &mut RecvSide| {
+                        died_unread(socket, recv) | core::mem::take(&mut recv.reset_pending)
+                    };
+                    if at_end && (told(recv) || was_reset(socket)) {
                         return Ok(Attempt::Error(libc::ECONNRESET));
                     }
                     return Ok(match result {

@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::members::{leave_set, manage, release_all, remove, take_over, Managed};
 use super::registration::Registration;
-use super::{set_at, tag, tagged, Set};
+use super::{renew_entry, set_at, tag, tagged, Set};
 use crate::outcome::Outcome;
 use crate::pool::{self, Membership, Mode};
 use crate::table::{self, Entry};
@@ -74,9 +74,8 @@ fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outc
     registration.ask(asked);
     if registration.apart {
         registration.tells_room = registration.interest.wants_out();
-        let (set_fd, events) = (set.fd.load(Relaxed), tagged(&registration.interest));
-        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
-        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, events, tag(fd as u32));
+        let entry = (tagged(&registration.interest), tag(fd as u32));
+        renew_entry(set.fd.load(Relaxed), fd, Some(entry));
     }
     inner.ask(set.fd.load(Relaxed), fd);
     set.kick(&inner);
@@ -248,8 +247,7 @@ fn delete(
     };
     {
         let mut inner = set.inner.lock();
-        let known = inner.registrations.get(fd).filter(is_the_kernels);
-        if known.is_some_and(|registration| registration.parked) {
+        if inner.is_parked(fd, index, generation) {
             inner.registrations.set_deleted(fd);
             return Outcome::Handled(0);
         }

@@ -7,7 +7,7 @@ use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
-use super::{each, set_at, tag, tagged, Cause, Inner, Set, FREE};
+use super::{each, renew_entry, set_at, tag, tagged, Cause, Inner, Set, FREE};
 use crate::attach;
 use crate::pool::{self, Membership, Mode, Socket};
 use crate::wait::state::State;
@@ -122,12 +122,7 @@ fn release(socket: &Socket, member: Membership) {
         Some((interest.events, interest.data))
     };
     let set_fd = set.fd.load(Relaxed);
-    // The kernel queues what is ready in the order in which it became that, and a MOD keeps the place
-    // that our entry has there, perhaps before events that came earlier. So it is a new entry.
-    let gone = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, member.fd, 0, 0).is_ok();
-    if let Some((events, data)) = entry.filter(|_| gone) {
-        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, member.fd, events, data);
-    }
+    renew_entry(set_fd, member.fd, entry);
     if last {
         inner.leave_links(set_fd);
     }

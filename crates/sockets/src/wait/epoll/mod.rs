@@ -95,6 +95,16 @@ fn tagged(interest: &Interest) -> u32 {
     bits::IN | bits::PRI | bits::RDHUP | bits::ET | room
 }
 
+/// Puts a new entry in the place of one in the kernel's set. The kernel queues what is ready in the order in
+/// which it became that, and a MOD keeps the place that the old one has there, perhaps before events that
+/// came earlier.
+fn renew_entry(set_fd: i32, fd: i32, entry: Option<(u32, u64)>) {
+    let gone = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
+    if let Some((events, data)) = entry.filter(|_| gone) {
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, events, data);
+    }
+}
+
 fn tag(low: u32) -> u64 {
     u64::from(process::secret()) << 32 | u64::from(low)
 }

@@ -35,7 +35,8 @@ pub struct Registration {
     /// Where it stands in the set's queue.
     pub place: Option<Place>,
     /// The program has deleted it, and it stays for the next ADD: some programs delete and add for
-    /// every message. If it is ours, so does the kernel's entry, and neither costs a system call.
+    /// every message. If it is ours, so does the kernel's entry, and neither costs a system call
+    /// while its bytes come by a ring.
     pub deleted: bool,
     /// A one-shot that has told, of a stream that left its ring: the kernel has no way to be told of
     /// that state, and would tell of an end again. Its set has no entry until the program asks anew.

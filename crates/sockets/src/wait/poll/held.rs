@@ -107,19 +107,16 @@ impl Held {
     }
 
     pub fn links(&self) -> Vec<&'static Link> {
-        let mut links: Vec<&'static Link> = Vec::new();
-        let streams = (0..self.named.len()).filter_map(|position| self.stream(position));
-        for link in streams.filter_map(Socket::link) {
-            if !links.iter().any(|known| core::ptr::eq(*known, link)) {
-                links.push(link);
-            }
-        }
-        links
+        super::links_of(self.streams())
+    }
+
+    fn streams(&self) -> impl Iterator<Item = &'static Socket> + '_ {
+        (0..self.named.len()).filter_map(|position| self.stream(position))
     }
 
     /// Every stream tells of what comes.
     pub fn arm(&self) {
-        (0..self.named.len()).filter_map(|position| self.stream(position)).for_each(state::arm);
+        self.streams().for_each(state::arm);
     }
 
     /// Whether a stream has something that the list asks for.

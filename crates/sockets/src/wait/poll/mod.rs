@@ -185,13 +185,11 @@ fn events_of(entry: &pollfd, mask: u32) -> i16 {
     (mask & (u32::from(entry.events as u16) | bits::ERR | bits::HUP)) as i16
 }
 
-fn links_of(list: &[pollfd]) -> Vec<&'static Link> {
+fn links_of(streams: impl Iterator<Item = &'static Socket>) -> Vec<&'static Link> {
     let mut links: Vec<&'static Link> = Vec::new();
-    for entry in list {
-        if let Some(link) = attached(entry.fd).and_then(|(_, socket)| socket.link()) {
-            if !links.iter().any(|known| core::ptr::eq(*known, link)) {
-                links.push(link);
-            }
+    for link in streams.filter_map(Socket::link) {
+        if !links.iter().any(|known| core::ptr::eq(*known, link)) {
+            links.push(link);
         }
     }
     links
@@ -212,7 +210,9 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         // Not so about other streams: a byte that came by TCP before one by a ring is told with it.
         // A call that only looks is told all that there is.
         let looks = timeout == Some(0);
-        let is_due = || TURN.is_due(crate::wait::doings(&links_of(list)));
+        let streams =
+            || list.iter().filter_map(|entry| attached(entry.fd)).map(|(_, socket)| socket);
+        let is_due = || TURN.is_due(crate::wait::doings(&links_of(streams())));
         let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !is_due();
         if ready > 0 || left == Some(0) || foreign {
             if !foreign || skip {
