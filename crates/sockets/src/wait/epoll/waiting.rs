@@ -43,40 +43,52 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
     take_over(index);
     let began = clock::now_ns();
     if set.managed.load(SeqCst) == 0 {
-        // Nothing of ours in it now; a stream attached meanwhile makes the kernel's wait return
-        // with our tag, which is taken out below.
-        set.sleepers.fetch_add(1, SeqCst);
-        let touched = set.touched.load(SeqCst);
-        let era = if touched { set.inner.lock().era } else { Era::default() };
-        let native = set.managed.load(SeqCst) == 0;
-        // SAFETY: the program's own arguments.
-        let got = native
-            .then(|| unsafe { native_wait(set_fd, events, count, limits.timeout, limits.mask) });
-        set.sleepers.fetch_sub(1, SeqCst);
-        // Otherwise it became ours at this moment, and nobody was asked.
-        if let Some(got) = got {
-            if got < 0 {
-                return Outcome::Genuine(got as isize);
-            }
-            if !set.touched.load(SeqCst) && !set.watched.load(Relaxed) {
-                return Outcome::Handled(got as isize);
-            }
-            // SAFETY: the kernel wrote `got` events.
-            let sifted = unsafe { sift(set, events, got as usize) };
-            if sifted.kept > 0 && set.touched.load(SeqCst) {
-                // SAFETY: the caller's buffer.
-                let told = unsafe { tell_with(set, events, sifted, count as usize, era) };
-                return Outcome::Handled(told as isize);
-            }
-            let over = limits.timeout.is_some_and(|limit| clock::now_ns() - began >= limit);
-            if sifted.kept > 0 || (got == 0 && over) {
-                return Outcome::Handled(sifted.kept as isize);
-            }
+        // SAFETY: as above.
+        if let Some(outcome) = unsafe { wait_unmanaged(set, set_fd, events, count, limits, began) }
+        {
+            return outcome;
         }
     }
     park::test_cancel();
     // SAFETY: as above.
     unsafe { wait_managed(set, set_fd, events, count as usize, limits, began) }
+}
+
+/// Nothing of ours in the set now; a stream attached meanwhile makes the kernel's wait return with our tag,
+/// which is taken out. `None`: there is something to look at, or to wait for on.
+unsafe fn wait_unmanaged(
+    set: &Set,
+    set_fd: i32,
+    events: *mut epoll_event,
+    count: i32,
+    limits: Limits,
+    began: u64,
+) -> Option<Outcome> {
+    set.sleepers.fetch_add(1, SeqCst);
+    let touched = set.touched.load(SeqCst);
+    let era = if touched { set.inner.lock().era } else { Era::default() };
+    let native = set.managed.load(SeqCst) == 0;
+    // SAFETY: the program's own arguments.
+    let got =
+        native.then(|| unsafe { native_wait(set_fd, events, count, limits.timeout, limits.mask) });
+    set.sleepers.fetch_sub(1, SeqCst);
+    // Otherwise it became ours at this moment, and nobody was asked.
+    let got = got?;
+    if got < 0 {
+        return Some(Outcome::Genuine(got as isize));
+    }
+    if !set.touched.load(SeqCst) && !set.watched.load(Relaxed) {
+        return Some(Outcome::Handled(got as isize));
+    }
+    // SAFETY: the kernel wrote `got` events.
+    let sifted = unsafe { sift(set, events, got as usize) };
+    if sifted.kept > 0 && set.touched.load(SeqCst) {
+        // SAFETY: the caller's buffer.
+        let told = unsafe { tell_with(set, events, sifted, count as usize, era) };
+        return Some(Outcome::Handled(told as isize));
+    }
+    let over = limits.timeout.is_some_and(|limit| clock::now_ns() - began >= limit);
+    (sifted.kept > 0 || (got == 0 && over)).then_some(Outcome::Handled(sifted.kept as isize))
 }
 
 unsafe fn native_wait(
