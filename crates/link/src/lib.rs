@@ -160,7 +160,8 @@ impl Link {
         }
     }
 
-    /// In a forked child: the link is the parent's, one of whose threads may have held a lock of it.
+    /// In a forked child: the link is the parent's, one of whose threads may have held a lock of it. Its
+    /// descriptors are closed, and to the child it is dead.
     ///
     /// # Safety
     /// The process has one thread.
@@ -170,6 +171,14 @@ impl Link {
         // SAFETY: as above.
         unsafe { self.slots.force_open() };
         self.memory.after_fork();
+        self.bury();
+        handles::close(self.control);
+        let mut bells = self.bells.lock();
+        if bells.own >= 0 {
+            handles::close(bells.own);
+            handles::close(bells.peer);
+            *bells = Bells { own: -1, peer: -1 };
+        }
     }
 
     /// The peer is gone and no stream stands here any more: gives back what can be. The words of

@@ -18,7 +18,7 @@ pub struct Thread {
 }
 
 /// How many handlers of the program's a thread has run, modulo 2^32.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Handled {
     pub all: u32,

@@ -36,6 +36,12 @@ pub fn is_alone() -> bool {
     !mark.is_null() && unsafe { mark.read_volatile() } != 0
 }
 
+/// Whether the program has made no thread that runs: one of ours does not count.
+pub fn program_is_alone() -> bool {
+    // SAFETY: glibc's variable, or none.
+    unsafe { COUNT.load(Relaxed).as_ref() }.is_some_and(|count| count.load(Relaxed) == 1)
+}
+
 /// Adds to a counter that threads share; sequentially consistent between threads.
 #[inline(always)]
 pub fn add(counter: &AtomicU32, more: u32) {
@@ -75,9 +81,7 @@ pub fn leave_uncounted() {
 /// none of them.
 pub fn fork_as_alone(fork: impl FnOnce() -> i32) -> i32 {
     let mark = GLIBCS_MARK.load(Relaxed);
-    // SAFETY: as above.
-    let count = unsafe { COUNT.load(Relaxed).as_ref() }.map_or(0, |count| count.load(Relaxed));
-    if mark.is_null() || count != 1 {
+    if mark.is_null() || !program_is_alone() {
         return fork();
     }
     // SAFETY: glibc's variable; no other thread makes threads, or ends, meanwhile.

@@ -6,25 +6,31 @@ use shunt_sockets::{process, Outcome};
 /// Asks `ours`, and makes the genuine call if it is not ours to answer. `errno` is as the program
 /// would find it after the kernel's answer.
 #[inline(always)]
-pub fn boundary(ours: impl FnOnce() -> Outcome, genuine: impl FnOnce() -> isize) -> isize {
+pub fn boundary(ours: impl Fn() -> Outcome, genuine: impl FnOnce() -> isize) -> isize {
     if !process::enabled() {
         return genuine();
     }
     let before = errno();
-    match ours() {
-        Outcome::Handled(value) => {
-            set_errno(before);
-            value
-        }
-        Outcome::Failed(number) => {
-            set_errno(number);
-            -1
-        }
-        Outcome::Genuine(value) => value,
-        Outcome::PassThrough => {
-            set_errno(before);
-            genuine()
-        }
+    loop {
+        return match ours() {
+            Outcome::Handled(value) => {
+                set_errno(before);
+                value
+            }
+            Outcome::Failed(number) => {
+                set_errno(number);
+                -1
+            }
+            Outcome::Genuine(value) => value,
+            Outcome::PassThrough => {
+                set_errno(before);
+                genuine()
+            }
+            Outcome::Anew => {
+                set_errno(before);
+                continue;
+            }
+        };
     }
 }
 

@@ -142,6 +142,24 @@ impl Consumer {
         self.release_to(self.head.wrapping_add(n.min(self.known()) as u64));
     }
 
+    /// Of a ring that is written no more, and that several processes may read: stands where they all do.
+    pub fn follow(&mut self) {
+        self.head = self.direction().consumer.head.load(Relaxed);
+        self.cached_tail = self.head;
+    }
+
+    /// Takes `n` known bytes of such a ring, which were copied before; false if another process was
+    /// first. Nobody writes in their place, so that no order is needed.
+    pub fn claim(&mut self, n: usize) -> bool {
+        let to = self.head.wrapping_add(n.min(self.known()) as u64);
+        let shared = &self.direction().consumer.head;
+        let claimed = shared.compare_exchange(self.head, to, Relaxed, Relaxed).is_ok();
+        if claimed {
+            self.head = to;
+        }
+        claimed
+    }
+
     /// After releasing: the ways in which the writer must be woken, 0 if it is awake.
     #[inline(always)]
     pub fn take_space_waiters(&self) -> u32 {

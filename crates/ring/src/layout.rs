@@ -46,7 +46,9 @@ pub struct WakeLine {
     pub space_wanted: AtomicU32,
     /// Offset of the byte that lies at the array's start; stored by the writer alone.
     pub origin: AtomicU64,
-    spare: [u64; 5],
+    /// Not 0 once the writer's program has shut the direction down, or its process ends in order.
+    pub shut: AtomicU64,
+    spare: [u64; 4],
 }
 
 /// One direction of a stream: everything but its bytes.
@@ -94,7 +96,8 @@ impl Default for WakeLine {
             data_wanted: AtomicU32::new(0),
             space_wanted: AtomicU32::new(0),
             origin: AtomicU64::new(0),
-            spare: [0; 5],
+            shut: AtomicU64::new(0),
+            spare: [0; 4],
         }
     }
 }
@@ -121,5 +124,5 @@ const _: () = {
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);
-    assert!(offset_of!(WakeLine, origin) == 16);
+    assert!(offset_of!(WakeLine, origin) == 16 && offset_of!(WakeLine, shut) == 24);
 };

@@ -1,6 +1,6 @@
 //! How a call ended.
 
-/// Three ways out of every call; `preload::boundary` turns them into a return value and `errno`.
+/// The ways out of every call; `preload::boundary` turns them into a return value and `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Served here; `errno` is left alone.
@@ -11,6 +11,9 @@ pub enum Outcome {
     Genuine(isize),
     /// The genuine call is to be made.
     PassThrough,
+    /// A handler with SA_RESTART came into a sleep, and the number may stand for something else by now:
+    /// the call is begun anew (signal(7)).
+    Anew,
 }
 
 impl Outcome {

@@ -9,7 +9,7 @@
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicU8};
+use core::sync::atomic::{fence, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicU8};
 
 use shunt_carriers::shm;
 use shunt_link::Link;
@@ -65,9 +65,19 @@ pub struct RecvSide {
     pub ring_only: u64,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
     pub reset_pending: bool,
-    /// The peer's process died and left bytes unread in the ring, and its connection had not ended: if
-    /// it ends with an error, that was a reset.
-    pub died_unread: bool,
+    /// How often the program looked for bytes here.
+    pub reads: u32,
+    /// What TCP had when the stream left the ring.
+    pub left: Option<LeftWith>,
+}
+
+/// What has arrived by TCP when a stream leaves the ring for good.
+#[derive(Clone, Copy)]
+pub struct LeftWith {
+    /// The stream's bytes since it began.
+    pub arrived: u64,
+    /// The kernel's own count, an end included.
+    pub received: u64,
 }
 
 /// The sending half while attached.
@@ -189,6 +199,16 @@ pub struct Socket {
     pub full: AtomicBool,
     /// How many bytes may lie unread in the outgoing ring; 0 is all it holds.
     pub room: AtomicU32,
+    /// The peer's process died and left bytes unread in the ring, which the kernel did not know of when it
+    /// sent the FIN: what that takes for a broken pipe is a reset.
+    pub died_unread: AtomicBool,
+    /// A wait has told that the connection is reset, of which the ring may not know yet.
+    pub told_reset: AtomicBool,
+    /// Its close is made a reset for an exec that is under way.
+    pub resets_at_exec: AtomicBool,
+    /// On TCP for good, but for what its writer has left in the ring, which other processes may take as
+    /// well. The slot is not used again.
+    pub remains: AtomicBool,
     pub slot: AtomicU32,
     pub kin: Kin,
     pub link: AtomicPtr<Link>,
@@ -244,6 +264,8 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
                 if slot.load(Relaxed).is_null() {
                     slot.store(chunk()?, Release);
                 }
+                // A child that another thread forks meanwhile finds all that are counted.
+                fence(Release);
                 allocation.used += 1;
                 index
             }
@@ -275,7 +297,12 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.link.store(null_mut(), Relaxed);
     socket.kin.forget();
     socket.slot.store(shunt_link::VACANT, Relaxed);
+    socket.full.store(false, Relaxed);
     socket.room.store(0, Relaxed);
+    socket.died_unread.store(false, Relaxed);
+    socket.told_reset.store(false, Relaxed);
+    socket.resets_at_exec.store(false, Relaxed);
+    socket.remains.store(false, Relaxed);
     // SYNC mode -> Socket::mode(): the fields above are seen by who sees the mode.
     socket.mode.store(Mode::Plain as u8, Release);
     Some(index)
@@ -344,7 +371,8 @@ impl RecvSide {
             waiting: Waiting::NONE,
             ring_only: 0,
             reset_pending: false,
-            died_unread: false,
+            reads: 0,
+            left: None,
         }
     }
 }
@@ -402,6 +430,10 @@ impl Socket {
             fulls: AtomicU32::new(0),
             full: AtomicBool::new(false),
             room: AtomicU32::new(0),
+            died_unread: AtomicBool::new(false),
+            told_reset: AtomicBool::new(false),
+            resets_at_exec: AtomicBool::new(false),
+            remains: AtomicBool::new(false),
             slot: AtomicU32::new(shunt_link::VACANT),
             kin: Kin::default(),
             link: AtomicPtr::new(null_mut()),

@@ -118,7 +118,7 @@ fn search(index: u32, socket: &'static Socket) {
     if !has_room() {
         return settle(socket, Reason::NoMemory);
     }
-    if !inherit::is_sole_holder(socket) {
+    if !socket.kin.may_pair() {
         if let Some(entry) = socket.entry() {
             entry.set_reason(Reason::SharedWithOtherProcess);
         }

@@ -65,23 +65,24 @@ pub fn become_checker(fd: Fd, seed: u64, from: usize) {
     process::exec(&[&program, "--helper", "check", fd, seed, &from.to_string()]).value("exec");
 }
 
-/// Reads from byte `from` of a sequence to the end of the stream; 0 if they were right.
+/// Reads from byte `from` of a sequence to the end of the stream; 0 if they were right, 3 if an error
+/// came behind them.
 pub fn check(fd: Fd, seed: u64, from: usize) -> i32 {
     let mut checker = crate::pattern::Checker::starting_at(seed, from as u64);
     let mut room = vec![0; 1 << 16];
-    loop {
+    let ended = loop {
         match io::read(fd, &mut room) {
-            Got::Value(0) => break,
+            Got::Value(0) => break 0,
             Got::Errno(libc::EAGAIN) => {
                 wait::poll(&[(fd, libc::POLLIN)], 10_000);
             }
-            Got::Errno(_) => return 3,
+            Got::Errno(_) => break 3,
             got => checker.take(&room[..got.count().expect("read gave a count")]),
         }
-    }
+    };
     match checker.verdict() {
         verdict if !verdict.ends_with("right") => 4,
         _ if checker.count() <= from as u64 => 5,
-        _ => 0,
+        _ => ended,
     }
 }

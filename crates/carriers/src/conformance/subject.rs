@@ -39,7 +39,7 @@ pub(crate) trait Subject {
 const SOCKET_BUFFER_BYTES: i32 = 16 * 1024;
 pub(crate) const RING_BYTES: u32 = 8192;
 /// Not the first, so that a slot's place is computed.
-const SLOT: u32 = 1;
+pub(crate) const SLOT: u32 = 1;
 
 pub(crate) struct TcpSubject;
 

@@ -8,6 +8,7 @@ use shunt_stream::{End, Words};
 
 use super::{incoming, wake, worth_telling, SlotWords, PIECE};
 use crate::carrier::Half;
+use crate::parts::up_to;
 use crate::{Failure, How, Part, Received, Wait};
 
 /// Used under the stream's receive lock.
@@ -58,6 +59,32 @@ impl Receiver {
     #[inline]
     pub fn available(&mut self) -> Result<usize, Failure> {
         Ok(self.ring.available_fresh()?)
+    }
+
+    /// Takes bytes of what a writer has left, which other processes may take as well: whoever comes first.
+    ///
+    /// # Safety
+    /// As for [`try_receive`](crate::Receiver::try_receive).
+    pub unsafe fn take_remains<P: Iterator<Item = Part>>(
+        &mut self,
+        parts: impl Fn() -> P,
+        how: How,
+    ) -> Result<usize, Failure> {
+        loop {
+            self.ring.follow();
+            let left = self.ring.available_fresh()?;
+            let mut total = 0;
+            for part in up_to(parts(), left as u64) {
+                if !how.discard {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.ring.peek(total, part.base, part.len) }?;
+                }
+                total += part.len;
+            }
+            if how.peek || self.ring.claim(total) {
+                return Ok(total);
+            }
+        }
     }
 
     /// Wakes the peer's writer after space or a decision was published for it.

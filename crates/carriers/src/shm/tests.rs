@@ -1,4 +1,6 @@
 //! What only shared memory has: segments that have not begun or were left, bells, words that lie.
+// UNSAFETY: gives receivers buffers of its own.
+#![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -7,10 +9,10 @@ use shunt_os::handles;
 use shunt_ring::{FUTEX, WAIT_SET};
 use shunt_stream::{End as Word, Reader, Words, Writer};
 
-use crate::conformance::subject::{slot_pair, up, End, ShmSubject, Subject, RING_BYTES};
+use crate::conformance::subject::{slot_pair, up, End, ShmSubject, Subject, RING_BYTES, SLOT};
 use crate::conformance::{await_ready, receive, send};
 use crate::shm::Shm;
-use crate::{Failure, How, Received, Sender, Sent, Shut};
+use crate::{Failure, How, Part, Received, Sender, Sent, Shut};
 
 const RING: usize = RING_BYTES as usize;
 
@@ -59,6 +61,29 @@ fn an_end_beyond_the_last_byte_is_a_lie() {
         far.receiver.words().end_cas(Word::Seen.encode(), lie).expect("nobody else changes it");
         assert_eq!(receive(&mut far.receiver, &mut [0], How::TAKE), Err(Failure::Corrupt));
     }
+}
+
+/// Two processes have the ring's memory; the second receiver stands for that of the other one.
+#[test]
+fn what_a_writer_left_is_taken_once() {
+    let (mut near, mut far) = <ShmSubject>::pair();
+    assert_eq!(send(&mut near.sender, b"remains"), Ok(Sent::Took(7)));
+    let link = link_of(&far);
+    // SAFETY: the link is for ever, and the two take turns.
+    let mut other = unsafe { crate::shm::Receiver::attach(link, SLOT) };
+    let take = |receiver: &mut crate::shm::Receiver, how: How| {
+        let mut room = [0; 3];
+        let base = room.as_mut_ptr();
+        let parts = || [Part { base, len: 3 }].into_iter();
+        // SAFETY: `room` outlives the call.
+        let count = unsafe { receiver.take_remains(parts, how) }.expect("an honest peer");
+        String::from_utf8_lossy(&room[..count]).into_owned()
+    };
+    assert_eq!(take(&mut far.receiver, How::TAKE), "rem");
+    assert_eq!(take(&mut other, How::PEEK), "ain");
+    assert_eq!(take(&mut other, How::TAKE), "ain");
+    assert_eq!(take(&mut far.receiver, How::TAKE), "s");
+    assert_eq!(take(&mut other, How::TAKE), "");
 }
 
 /// The last bytes and the end are published between a look into the ring and one at the word.

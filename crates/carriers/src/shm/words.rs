@@ -38,6 +38,17 @@ impl SlotWords {
         self.direction().consumer.shared.store(1, SeqCst);
     }
 
+    /// Whether the writer's program has shut the direction down, or its process ends in order: its FIN is not
+    /// that of a sudden death.
+    pub fn writer_shut(&self) -> bool {
+        self.direction().wake.shut.load(Relaxed) != 0
+    }
+
+    /// Says so to the reader, before the FIN is sent.
+    pub fn shut_writer(&self) {
+        self.direction().wake.shut.store(1, SeqCst);
+    }
+
     fn of(link: &Link, slot: u32, writer: Side) -> SlotWords {
         SlotWords(link.memory.direction(slot, writer))
     }

@@ -336,15 +336,28 @@ pub fn listens(fd: i32) -> bool {
     option_int(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN).is_ok_and(|listens| listens != 0)
 }
 
-/// Whether a close is to wait for the peer, or to be a reset (SO_LINGER).
-pub fn lingers(fd: i32) -> bool {
-    // The first int of the answer says whether it is on.
-    option_int(fd, libc::SOL_SOCKET, libc::SO_LINGER).is_ok_and(|on| on != 0)
+/// How many seconds a close is to wait for the peer (SO_LINGER): with 0 it is a reset.
+pub fn lingers(fd: i32) -> Option<i32> {
+    let mut value = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut bytes = size_of::<libc::linger>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    // SAFETY: both pointers are valid.
+    let got =
+        unsafe { sys!(libc::SYS_getsockopt, fd, level, name, &raw mut value, &raw mut bytes) };
+    (got.is_ok() && value.l_onoff != 0).then_some(value.l_linger)
 }
 
 /// Makes the coming close a reset (SO_LINGER of zero seconds).
 pub fn close_will_reset(fd: i32) {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    set_linger(fd, libc::linger { l_onoff: 1, l_linger: 0 });
+}
+
+/// Takes that back, where SO_LINGER was not set before.
+pub fn close_will_not_linger(fd: i32) {
+    set_linger(fd, libc::linger { l_onoff: 0, l_linger: 0 });
+}
+
+fn set_linger(fd: i32, linger: libc::linger) {
     let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
     let bytes = size_of::<libc::linger>();
     // SAFETY: a valid option of its size.

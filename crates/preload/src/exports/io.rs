@@ -272,8 +272,9 @@ macro_rules! sendfiles {
             offset: *mut $offset,
             count: size_t,
         ) -> ssize_t {
-            let genuine = || unsafe { real::$name(out, input, offset, count) };
-            boundary(|| unsafe { file::send_file(out, input, offset, count, genuine) }, genuine)
+            let genuine = |out| unsafe { real::$name(out, input, offset, count) };
+            let ours = || unsafe { file::send_file(out, input, offset, count, genuine) };
+            boundary(ours, || genuine(out))
         }
     )* };
 }
@@ -301,13 +302,13 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let genuine = || unsafe { real::splice(input, input_offset, out, out_offset, len, flags) };
+    let genuine = |out| unsafe { real::splice(input, input_offset, out, out_offset, len, flags) };
     // Neither a stream nor a pipe has offsets: with one, the kernel refuses or no stream takes part.
     let offsets = !input_offset.is_null() || !out_offset.is_null();
     if len == 0 || offsets || flags & !SPLICE_FLAGS != 0 {
-        return genuine();
+        return genuine(out);
     }
-    boundary(|| calls_splice::splice(input, out, len, flags, genuine), genuine)
+    boundary(|| calls_splice::splice(input, out, len, flags, genuine), || genuine(out))
 }
 
 /// Those that the kernel knows; of others it says EINVAL.

@@ -69,7 +69,9 @@ pub unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     before(|| calls::option_asked(fd, level, name));
-    unsafe { real::getsockopt(fd, level, name, value, len) }
+    noted(unsafe { real::getsockopt(fd, level, name, value, len) }, |_| unsafe {
+        calls::option_told(fd, level, name, value, len);
+    })
 }
 
 #[no_mangle]

@@ -13,6 +13,7 @@ use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 
 use super::fin::{fin_if_due, hold_fin, report_drained};
 use super::leave::await_answer;
+use super::remains::finish_for_dead;
 use super::stop::ask_to_stop;
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
@@ -69,24 +70,27 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         let slot = socket.slot.load(Relaxed);
         let tail = send.producer.as_ref().map_or(0, shm::Sender::tail);
         let was_ring = send.writer.on() == WriterOn::Ring;
+        let peer_shut = incoming(link, slot).writer_shut();
+        // Others of its family may read on.
+        let peer_shares = outgoing(link, slot).reader_shares();
         match send.writer.reader_died(&outgoing(link, slot), tail)? {
             ReaderDied::On(on) => {
                 if was_ring && on != WriterOn::Ring {
                     left_ring(&mut send, tail);
                     note_tx_on_tcp(socket);
                 }
-                unsent = matches!(on, WriterOn::Resend { .. });
+                // Both ends of the connection were sent: nobody is told of what nobody reads.
+                let was_over = send.shut && peer_shut && !peer_shares;
+                if let (WriterOn::Resend { to, .. }, true) = (on, was_over) {
+                    send.writer.resent(&outgoing(link, slot), to)?;
+                }
+                unsent = matches!(send.writer.on(), WriterOn::Resend { .. });
             }
             ReaderDied::Lost { .. } => return Err(Broken),
         }
-        let fd = socket.fd.load(Relaxed);
-        let was_reset = handles::poll_now(fd, 0) & libc::POLLERR != 0;
-        if unsent && !was_reset && tcp::peer_has_ended(fd) {
-            // The kernel saw an empty receive queue and sent a FIN; the bytes lay in the ring.
-            send.failed = Some(libc::ECONNRESET);
-        } else {
-            recv.died_unread = unsent && !was_reset;
-        }
+        let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
+        let died_unread = unsent && !was_reset && !peer_shut && !peer_shares;
+        socket.died_unread.store(died_unread, Relaxed);
         let offset = recv.offset;
         if recv.offset_known {
             recv.reader.writer_died(&incoming(link, slot), offset)?;
@@ -112,6 +116,39 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
     }
     socket.companion_stirred.store(true, Release);
     wake_own(socket);
+}
+
+/// The connection's error, which is taken.
+pub fn take_error(socket: &Socket) -> Option<i32> {
+    let fd = socket.fd.load(Relaxed);
+    let number = handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+    let renamed = number == libc::EPIPE && socket.died_unread.swap(false, Relaxed);
+    (number != 0).then_some(if renamed { libc::ECONNRESET } else { number })
+}
+
+/// The error of a peer that died with bytes unread, which the kernel would name otherwise.
+pub fn error_of_death(socket: &Socket) -> Option<i32> {
+    if !socket.died_unread.load(Relaxed) {
+        return None;
+    }
+    take_error(socket)
+}
+
+/// What SO_ERROR says where the kernel said `number`, and took it.
+pub fn error_told(socket: &Socket, number: i32) -> i32 {
+    if number == libc::EPIPE && socket.died_unread.swap(false, Relaxed) {
+        return libc::ECONNRESET;
+    }
+    if number != 0 || !matches!(socket.mode(), Mode::Attached | Mode::Left) {
+        return number;
+    }
+    let reset = core::mem::take(&mut socket.recv.lock().reset_pending);
+    let failed = socket.send.lock().failed.take();
+    if reset {
+        libc::ECONNRESET
+    } else {
+        failed.unwrap_or(0)
+    }
 }
 
 /// After the reader came to the ring: the consumer starts where the stream is.
@@ -161,10 +198,12 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     if send.fin_pending && !resets {
         return service::keep_after_close(socket, send, false);
     }
-    if send.writer.on() != WriterOn::Ring || send.fin_pending || handles::lingers(fd) {
+    let lingers = handles::lingers(fd);
+    let waits = lingers.is_some_and(|seconds| seconds > 0);
+    if send.writer.on() != WriterOn::Ring || send.fin_pending || waits {
         return false;
     }
-    let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
+    let resets = resets || lingers.is_some() || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
     let held = if resets {
         few_unread(send).and_then(|few| Ok(few && ask_to_stop(socket, send)?))
     } else {
@@ -214,6 +253,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     let attached = socket.mode() == Mode::Attached;
     let link = socket.link();
     let mut orphaned = false;
+    let mut leaves_remains = socket.remains.load(Relaxed);
     if let (true, Some(link)) = (attached, link) {
         let slot = socket.slot.load(Relaxed);
         let words = incoming(link, slot);
@@ -230,7 +270,10 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
                     o.asked
                 })
             } else {
-                recv.reader.stop(&words, offset).map(|o| o == StopOutcome::Asked)
+                recv.reader.stop(&words, offset).map(|o| {
+                    leaves_remains = matches!(o, StopOutcome::MustDrain { .. });
+                    o == StopOutcome::Asked
+                })
             };
             if asked.unwrap_or(false) {
                 if let Some(consumer) = &recv.consumer {
@@ -239,6 +282,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
                 tell(link, Kind::Stopped, slot);
                 if !alone {
                     await_answer(link, slot);
+                    leaves_remains = finish_for_dead(socket, &mut recv).unwrap_or(false);
                 }
             }
         }
@@ -263,7 +307,10 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         }
         if !orphaned {
             link.set_stream(slot, VACANT);
-            service::released(link, slot);
+            // What others may still take there keeps the slot, until the link ends.
+            if !leaves_remains || !link.is_alive() {
+                service::released(link, slot);
+            }
         }
     }
     recv.consumer = None;
@@ -272,7 +319,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     farewell.fin = alone
         && !orphaned
         && is_being_shown(socket)
-        && !handles::lingers(fd)
+        && handles::lingers(fd).is_none()
         && tcp::has_read_all(fd);
     farewell
 }

@@ -4,17 +4,17 @@ use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::incoming;
 use shunt_link::Link;
-use shunt_os::clock;
+use shunt_os::{clock, tcp};
 use shunt_pairing::message::Kind;
 use shunt_stats::{Carrier, Reason};
-use shunt_stream::{End, ReaderOn, StopOutcome, WriterOn};
+use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
 
 use super::ends::break_stream;
 use super::fin::fin_if_due;
 use super::stop::{ask_to_stop, await_stop, ANSWER_NS_MAX};
 use super::writer::{go_down, resend};
 use super::{observe_writer, tell, wake_own, Broken};
-use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
+use crate::pool::{self, stage, LeftWith, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
 use crate::{search, wait};
 
@@ -70,6 +70,8 @@ struct Leaving {
     was_up: bool,
     /// The peer was asked to send again what this reader left.
     asked: bool,
+    /// How far that goes.
+    tail: u64,
     /// The peer was asked to stop reading its ring.
     told_to_stop: bool,
 }
@@ -101,9 +103,10 @@ impl Leaving {
             let was_up = on_ring(&recv, &send);
             let told_to_stop = ask_to_stop(socket, &mut send)?;
             let asked = stop_reading(socket, &mut recv)? == StopOutcome::Asked;
+            let tail = recv.consumer.as_ref().map_or(0, |consumer| consumer.words().tail());
             let slot = socket.slot.load(Relaxed);
             let generation = socket.generation.load(Relaxed);
-            Ok(Some(Leaving { index, generation, link, slot, was_up, asked, told_to_stop }))
+            Ok(Some(Leaving { index, generation, link, slot, was_up, asked, tail, told_to_stop }))
         })();
         begun.unwrap_or_else(|Broken| {
             break_stream(socket);
@@ -141,6 +144,7 @@ impl Leaving {
         })();
         if self.asked && done.is_ok() {
             await_answer(self.link, self.slot);
+            await_bytes(socket, self.tail);
         }
         // This process, or its threads, may be gone soon, or somebody else writes to TCP next: the rest
         // must be out before.
@@ -187,7 +191,7 @@ pub(super) fn resend_all(socket: &Socket) -> Result<bool, Broken> {
 pub(super) fn await_answer(link: &Link, slot: u32) {
     let words = incoming(link, slot);
     for round in 0..400 {
-        let end = End::decode(shunt_stream::Words::end(&words));
+        let end = End::decode(words.end());
         if !link.is_alive() || !matches!(end, Ok(End::Stop(_) | End::Recalled(_))) {
             return;
         }
@@ -196,6 +200,21 @@ pub(super) fn await_answer(link: &Link, slot: u32) {
         } else {
             shunt_os::raw::nanosleep(50_000);
         }
+    }
+}
+
+/// What was sent again may be on its way in the kernel yet, for a little while.
+fn await_bytes(socket: &Socket, tail: u64) {
+    for _ in 0..20 {
+        {
+            let recv = socket.recv.lock();
+            let fd = socket.fd.load(Relaxed);
+            let arrived = tcp::readable(fd).map(|bytes| recv.offset + bytes);
+            if socket.mode() != Mode::Attached || arrived.is_ok_and(|offset| offset >= tail) {
+                return;
+            }
+        }
+        shunt_os::raw::nanosleep(50_000);
     }
 }
 
@@ -221,7 +240,7 @@ pub(super) fn stop_reading(socket: &Socket, recv: &mut RecvSide) -> Result<StopO
 /// again, and so are its epoll registrations.
 pub fn settle_on_tcp(socket: &'static Socket) {
     {
-        let recv = socket.recv.lock();
+        let mut recv = socket.recv.lock();
         let send = socket.send.lock();
         let settled = socket.mode() == Mode::Attached
             && socket.pinned.load(SeqCst)
@@ -233,11 +252,26 @@ pub fn settle_on_tcp(socket: &'static Socket) {
         if !settled {
             return;
         }
+        recv.left = arrived_by_tcp(socket, &recv);
         socket.set_mode(Mode::Left);
     }
+    has_left(socket);
+}
+
+/// The stream has just left its ring: the kernel alone tells of it from here on.
+pub(super) fn has_left(socket: &'static Socket) {
     wait::epoll::release_all(socket);
     if let Some(service) = service::running() {
         service.forget_companion(socket);
     }
     wake_own(socket);
+}
+
+fn arrived_by_tcp(socket: &Socket, recv: &RecvSide) -> Option<LeftWith> {
+    if !recv.offset_known {
+        return None;
+    }
+    let fd = socket.fd.load(Relaxed);
+    let received = tcp::bytes_received(fd).ok()?;
+    Some(LeftWith { arrived: recv.offset + tcp::readable(fd).ok()?, received })
 }

@@ -16,27 +16,30 @@ use self::writer::{left_ring, note_tx_on_tcp};
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
 use crate::wait::epoll::Managed;
-use crate::{inherit, search, wait};
+use crate::{search, wait};
 
 mod ends;
 mod fin;
 mod leave;
+mod remains;
 mod room;
 mod stop;
 mod writer;
 
 pub use ends::{
-    abandon, break_stream, detach, have_ended, peer_died, restart_consumer, Farewell, FEW_UNREAD,
+    abandon, break_stream, detach, error_of_death, error_told, have_ended, peer_died,
+    restart_consumer, take_error, Farewell, FEW_UNREAD,
 };
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,
 };
 pub use leave::{leave, leave_all, leave_soon, settle_on_tcp};
+pub use remains::{share_remains, take_up_remains};
 pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
-    ask_to_stop, has_unread, is_seen, may_leave_unread, reset_unread, settle_before_end,
-    stop_for_writer, wait_until, ANSWER_NS_MAX,
+    ask_to_stop, has_unread, is_seen, may_leave_unread, reset_unread, reset_unread_at_exec,
+    settle_before_end, stop_for_writer, unread_stays, wait_until, ANSWER_NS_MAX,
 };
 pub use writer::{flush, go_down, resend, resends, try_go_up};
 
@@ -68,12 +71,12 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
         let fits = socket.mode() == Mode::Plain
             && socket.generation.load(Relaxed) == generation
             && !socket.pinned.load(Relaxed)
-            && inherit::is_sole_holder(socket)
+            && socket.kin.may_pair()
             && link.memory.reach(slot);
         if !fits {
             return false;
         }
-        inherit::begin_ownership(socket);
+        socket.kin.begin_ownership();
         // SAFETY: the slot's memory is reached, and stays mapped while the stream stands in it, and this is the
         // only sender of the direction.
         let producer = unsafe { shm::Sender::attach(link, slot) };
@@ -86,6 +89,9 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
         room::announce_window(socket);
         socket.stage.store(stage::SETTLED, Relaxed);
         socket.unmanaged.store(true, Relaxed);
+        if socket.shut_writing.load(Relaxed) {
+            outgoing(link, slot).shut_writer();
+        }
         link.set_stream(slot, index);
         if let Some(entry) = socket.entry() {
             entry.peer_is_shunt();

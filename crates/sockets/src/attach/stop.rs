@@ -3,14 +3,15 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::outgoing;
+use shunt_carriers::shm::{self, incoming, outgoing};
 use shunt_carriers::Sender;
 use shunt_link::Link;
 use shunt_os::{clock, handles, proc, raw};
 use shunt_pairing::message::{Kind, Message};
 use shunt_stream::{End, ReaderOn, Words, WriterOn};
 
-use super::ends::break_stream;
+use super::ends::{break_stream, have_ended};
+use super::fin::fin_if_due;
 use super::leave::stop_reading;
 use super::{go_down, resend, tell, wake_own, Broken};
 use crate::pool::{self, Mode, SendSide, Socket};
@@ -106,9 +107,12 @@ pub fn settle_before_end() {
         }
         let unread = leaves_unread(socket, &mut send).is_ok_and(|unread| unread);
         let Some(link) = socket.link() else { return };
-        if !is_seen(link, socket.slot.load(Relaxed)) {
+        if !is_seen(link, socket.slot.load(Relaxed)) || send.fin_pending && !unread {
             // Nobody has to be asked.
-            let _ = go_down(socket, &mut send).and_then(|_| resend(socket, &mut send));
+            let down = go_down(socket, &mut send).and_then(|_| resend(socket, &mut send));
+            if matches!(down, Ok(true)) {
+                fin_if_due(socket, &mut send);
+            }
         } else if unread {
             let message = Message::of(Kind::Yield, socket.slot.load(Relaxed)).encode();
             asked |= handles::send_message(link.control, &message, &[]).is_ok();
@@ -121,20 +125,54 @@ pub fn settle_before_end() {
 }
 
 /// This process ends: the kernel finds nothing unread on connections whose unread bytes lie in a ring,
-/// and would send a FIN in place of a reset.
+/// and would send a FIN in place of a reset. With that done, its FINs are true.
 pub fn reset_unread() {
     pool::try_each(|socket| {
-        if socket.mode() != Mode::Attached || !inherit::is_sole_holder(socket) {
-            return;
-        }
-        let Some(mut recv) = socket.recv.try_lock() else { return };
-        let on_ring = recv.reader.on() == ReaderOn::Ring;
-        let unread = on_ring
-            && recv.consumer.as_mut().is_some_and(|it| it.available().is_ok_and(|bytes| bytes > 0));
+        let Some(unread) = leaves_unread_at_end(socket) else { return };
         if unread {
             handles::close_will_reset(socket.fd.load(Relaxed));
         }
+        if let Some(link) = socket.link() {
+            outgoing(link, socket.slot.load(Relaxed)).shut_writer();
+        }
     });
+}
+
+/// As [`reset_unread`], for a stream that exec closes, if it comes to that.
+pub fn reset_unread_at_exec(socket: &Socket) {
+    let fd = socket.fd.load(Relaxed);
+    if leaves_unread_at_end(socket) == Some(true) && handles::lingers(fd).is_none() {
+        handles::close_will_reset(fd);
+        socket.resets_at_exec.store(true, Relaxed);
+    }
+}
+
+/// It did not come to that.
+pub fn unread_stays(socket: &Socket) {
+    if socket.resets_at_exec.swap(false, Relaxed) {
+        handles::close_will_not_linger(socket.fd.load(Relaxed));
+    }
+}
+
+/// Whether bytes lie unread in a ring of which the kernel does not know; `None` if that is not ours to say.
+/// A connection that has ended both ways nobody resets.
+fn leaves_unread_at_end(socket: &Socket) -> Option<bool> {
+    if socket.mode() != Mode::Attached || !inherit::is_sole_holder(socket) {
+        return None;
+    }
+    let mut recv = socket.recv.try_lock()?;
+    let some = |it: &mut shm::Receiver| it.available().is_ok_and(|bytes| bytes > 0);
+    let unread = match recv.reader.on() {
+        ReaderOn::Ring => recv.consumer.as_mut().is_some_and(some),
+        // The program has not read far enough to have come to the ring.
+        ReaderOn::Tcp | ReaderOn::Crossing { .. } => socket.link().is_some_and(|link| {
+            let words = incoming(link, socket.slot.load(Relaxed));
+            let is_up = matches!(End::decode(words.end()), Ok(End::Open | End::Seen));
+            is_up && words.tail() > words.up_at()
+        }),
+        ReaderOn::Salvage { .. } => false,
+    };
+    Some(unread && !have_ended(socket, &recv, socket.fd.load(Relaxed)))
 }
 
 /// Whether the service thread has still to send again what a reader left, or the reader to leave it.

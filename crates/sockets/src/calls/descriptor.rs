@@ -12,7 +12,7 @@ use shunt_stream::{End, ReaderOn};
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::wait::epoll;
-use crate::{attach, inherit, process, quiet, search, Outcome};
+use crate::{attach, inherit, process, quiet, receive, search, Outcome};
 
 /// What `fd` is, asking the kernel if nobody has yet. Only for calls that a socket is likely to
 /// get; others treat an unknown descriptor as foreign.
@@ -79,10 +79,13 @@ pub fn forget(fd: i32) {
 /// connection before the kernel closes it.
 fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
     let socket = pool::get(index);
-    let stays_open = socket.descriptors.load(Acquire) > 1 || !inherit::is_sole_holder(socket);
-    if stays_open && epoll::is_registered(socket, fd) && !somebody_sleeps(socket) {
-        // The kernel goes on to tell of a registration whose number nobody has any more (epoll(7)).
-        attach::leave(index, Reason::LeftInEpoll);
+    let stays_open = socket.descriptors.load(Acquire) > 1
+        || !inherit::is_sole_holder(socket)
+        || socket.recv.lock().waiting.others() + socket.send.lock().waiting.others() > 0;
+    // The kernel goes on to tell of a registration whose number nobody has any more (epoll(7)), and nobody
+    // can change it then.
+    let registered = stays_open && epoll::is_registered(socket, fd);
+    if registered {
         epoll::forget_number(socket, fd);
     }
     if socket.descriptors.fetch_sub(1, AcqRel) > 1 {
@@ -96,6 +99,10 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         }
         drop(aliases);
         attach::wake_calls(socket);
+        if registered {
+            // Who sleeps in a call goes on by another number, and not by the one that closes.
+            attach::leave(index, Reason::LeftInEpoll);
+        }
         return None;
     }
     // Who asked for TCP may have given the descriptor to a process that we do not see.
@@ -113,16 +120,17 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
                 drop((recv, send));
                 // What they do when a handler runs is another matter now.
                 attach::wake_calls(socket);
+                if registered {
+                    attach::leave(index, Reason::LeftInEpoll);
+                }
                 return None;
             }
         }
     }
+    if registered {
+        attach::leave(index, Reason::LeftInEpoll);
+    }
     Some(farewell(index, socket, alone))
-}
-
-/// Whether a send or a receive of this process sleeps: it would go on by the number that closes.
-fn somebody_sleeps(socket: &Socket) -> bool {
-    socket.recv.lock().waiting.others() + socket.send.lock().waiting.others() > 0
 }
 
 /// The last call inside a closed socket is over.
@@ -233,6 +241,7 @@ pub fn fdopen(fd: c_int) -> bool {
     let socket = pool::get(index);
     let recv = socket.recv.lock();
     socket.mode() == Mode::Attached && recv.reader.on() != ReaderOn::Tcp
+        || socket.remains.load(Relaxed)
 }
 
 /// The number is closed behind our back now, and may be something else's afterwards.
@@ -429,6 +438,11 @@ fn unread(socket: &Socket) -> Option<c_int> {
 
 /// Bytes that receives could give now, on whichever carriers; `None` if the kernel knows.
 fn ring_bytes(socket: &Socket) -> Option<c_int> {
+    let remaining = receive::remaining(socket);
+    if remaining > 0 {
+        let all = remaining + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
+        return Some(all.min(i32::MAX as u64) as c_int);
+    }
     let mut recv = socket.recv.lock();
     if socket.mode() != Mode::Attached {
         return None;

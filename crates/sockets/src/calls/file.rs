@@ -8,11 +8,11 @@ use shunt_link::elsewhere;
 use shunt_os::{real, threads};
 
 use super::io::{find, Found};
-use crate::pool::{Mode, Socket};
+use crate::pool::Mode;
 use crate::search::{note, Way};
+use crate::send::{self, Delivery};
 use crate::table::{self, Entry};
-use crate::wait::blocking::Patience;
-use crate::{send, Outcome};
+use crate::Outcome;
 
 /// An offset in a file as programs have it.
 pub trait Offset: Copy {
@@ -55,7 +55,7 @@ pub unsafe fn send_file<O: Offset>(
     input: c_int,
     offset: *mut O,
     count: usize,
-    mut genuine: impl FnMut() -> isize,
+    mut genuine: impl FnMut(c_int) -> isize,
 ) -> Outcome {
     if let Entry::Socket(index) = table::get(input) {
         // A socket is no source for sendfile, but it is for the kernel to say so.
@@ -65,12 +65,13 @@ pub unsafe fn send_file<O: Offset>(
     if count == 0 {
         return Outcome::PassThrough;
     }
-    let (index, socket) = match find(out) {
-        Found::Attached(index, socket, _) => (index, socket),
+    let (index, socket, generation) = match find(out) {
+        Found::Attached(index, socket, generation) => (index, socket, generation),
         Found::Plain(index, socket) => {
+            let generation = socket.generation.load(Acquire);
             threads::add(&socket.native_send, 1);
             if socket.mode() == Mode::Plain {
-                let result = genuine();
+                let result = genuine(out);
                 let errno = shunt_os::errno();
                 if result < count as isize {
                     socket.fulls.fetch_add(1, Relaxed);
@@ -81,26 +82,43 @@ pub unsafe fn send_file<O: Offset>(
                 return Outcome::Genuine(result);
             }
             threads::take(&socket.native_send);
-            (index, socket)
+            (index, socket, generation)
         }
         _ => {
             elsewhere::note();
             return Outcome::PassThrough;
         }
     };
+    let mut delivery = Delivery::new(index, socket, generation, out);
+    // SAFETY: the caller's word.
+    let outcome = unsafe { deliver(&mut delivery, input, offset, count, &mut genuine) };
+    let errno = shunt_os::errno();
+    delivery.end();
+    shunt_os::set_errno(errno);
+    outcome
+}
+
+/// # Safety
+/// `offset` is null or the program's own.
+unsafe fn deliver<O: Offset>(
+    delivery: &mut Delivery,
+    input: c_int,
+    offset: *mut O,
+    count: usize,
+    genuine: &mut dyn FnMut(c_int) -> isize,
+) -> Outcome {
     // SAFETY: the program's own pointer.
     let start = (!offset.is_null()).then(|| unsafe { offset.read_unaligned() }.get());
-    let mut patience = Patience::new(libc::SO_SNDTIMEO, None);
     // What an offset cannot name is for the kernel to judge.
     let end = start.unwrap_or(0).checked_add_unsigned(count as u64);
     let within = start.is_none_or(|start| start >= 0) && end.is_some_and(|end| end <= O::MAX);
     if !shunt_os::handles::is_regular_file(input) || !within {
-        return send::on_tcp(index, socket, out, &mut patience, count, &mut genuine);
+        return send::on_tcp(delivery, count, genuine);
     }
     let mut total = 0usize;
     let failed = loop {
         let at = start.map(|start| start + total as i64);
-        match send::send_from(socket, input, at, count - total) {
+        match send::send_from(delivery, input, at, count - total) {
             Some(Ok(0)) => break None,
             Some(Ok(got)) => {
                 total += got;
@@ -108,50 +126,44 @@ pub unsafe fn send_file<O: Offset>(
                     break None;
                 }
             }
-            Some(Err(number)) => break Some(number),
-            None if !on_ring(socket) && total == 0 => {
-                return send::on_tcp(index, socket, out, &mut patience, count, &mut genuine);
+            Some(Err(number)) => break Some(Outcome::Failed(number)),
+            None if !delivery.is_on_ring() && total == 0 => {
+                return send::on_tcp(delivery, count, genuine);
             }
-            None if !on_ring(socket) => {
+            None if !delivery.is_on_ring() => {
                 // The kernel sends the rest.
                 let (mut at, left) = (at, count - total);
                 let at = at.as_mut().map_or(null_mut(), |at| at as *mut i64);
                 // SAFETY: a place of our own, or none.
-                let mut rest = || unsafe { real::sendfile64(out, input, at, left) };
+                let mut rest = |out| unsafe { real::sendfile64(out, input, at, left) };
                 let errno = shunt_os::errno();
-                let sent = match send::on_tcp(index, socket, out, &mut patience, left, &mut rest) {
+                let sent = match send::on_tcp(delivery, left, &mut rest) {
                     Outcome::Handled(sent) | Outcome::Genuine(sent) => sent,
-                    Outcome::PassThrough => rest(),
-                    Outcome::Failed(_) => 0,
+                    Outcome::Failed(_) | Outcome::PassThrough | Outcome::Anew => 0,
                 };
                 shunt_os::set_errno(errno);
                 total += sent.max(0) as usize;
                 break None;
             }
-            None if socket.nonblocking.load(Relaxed) => {
-                if send::is_full(index, socket) {
-                    break Some(libc::EAGAIN);
+            None if delivery.may_not_wait() => {
+                if delivery.is_full() {
+                    break Some(Outcome::Failed(libc::EAGAIN));
                 }
             }
             None => {
-                if let Some(number) =
-                    send::wait_for_room(index, socket, out, &mut patience, total > 0)
-                {
-                    break Some(number);
+                let ended = delivery.wait_for_room(total > 0);
+                if ended.is_some() {
+                    break ended;
                 }
             }
         }
     };
-    if let (Some(number), 0) = (failed, total) {
-        return Outcome::Failed(number);
+    if let (Some(outcome), 0) = (failed, total) {
+        return outcome;
     }
     if let Some(start) = start {
         // SAFETY: the program's own pointer.
         unsafe { offset.write_unaligned(O::of(start + total as i64)) };
     }
     Outcome::Handled(total as isize)
-}
-
-fn on_ring(socket: &Socket) -> bool {
-    socket.mode() == Mode::Attached && socket.send.lock().writer.on() != shunt_stream::WriterOn::Tcp
 }

@@ -46,7 +46,7 @@ pub(super) fn find(fd: c_int) -> Found {
         Mode::Left => Found::Left(socket),
         Mode::Inherited => {
             inherit::touch(index);
-            Found::Foreign
+            Found::Left(socket)
         }
         Mode::Free => Found::Foreign,
     }
@@ -90,6 +90,11 @@ pub fn receive(
             genuine,
         ),
         Found::Left(socket) => {
+            let generation = socket.generation.load(Acquire);
+            let request = receive::Request { fd, generation, vector, flags };
+            if let Some(some) = receive::receive_remains(socket, request) {
+                return Outcome::Handled(some);
+            }
             let mut recv = socket.recv.lock();
             if core::mem::take(&mut recv.reset_pending) {
                 return Outcome::Failed(libc::ECONNRESET);

@@ -13,7 +13,7 @@ use crate::pool::Mode;
 use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
 use crate::table::{self, Entry};
-use crate::{inherit, send, Outcome};
+use crate::{attach, inherit, send, Outcome};
 
 /// `recvmsg`, of which there are two for programs of 32 bits: `genuine` is the one that was called.
 ///
@@ -212,12 +212,12 @@ pub unsafe fn receive_messages(
         }
         // The kernel's loop tells a pending error before it looks for bytes.
         Found::Attached(_, socket, _) if socket.companion_stirred.load(Acquire) => {
-            match shunt_os::handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
-                Ok(0) | Err(_) => {}
-                Ok(pending) => return Outcome::Failed(pending),
+            if let Some(pending) = attach::take_error(socket) {
+                return Outcome::Failed(pending);
             }
         }
         Found::Attached(..) => {}
+        Found::Left(socket) if receive::remaining(socket) > 0 => {}
         _ => return Outcome::PassThrough,
     }
     if count == 0 {
@@ -243,7 +243,7 @@ pub unsafe fn receive_messages(
                     return Outcome::Handled(at as isize + 1);
                 }
             }
-            Outcome::Failed(_) | Outcome::Genuine(_) if at > 0 => {
+            Outcome::Failed(_) | Outcome::Genuine(_) | Outcome::Anew if at > 0 => {
                 return Outcome::Handled(at as isize);
             }
             other => return other,
@@ -303,7 +303,7 @@ pub unsafe fn send_messages(
                     return Outcome::Handled(at as isize + 1);
                 }
             }
-            Outcome::Failed(_) | Outcome::Genuine(_) if at > 0 => {
+            Outcome::Failed(_) | Outcome::Genuine(_) | Outcome::Anew if at > 0 => {
                 return Outcome::Handled(at as isize);
             }
             other => return other,

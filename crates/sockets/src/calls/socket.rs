@@ -150,6 +150,31 @@ pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
     }
 }
 
+/// After a successful `getsockopt`: an error that the kernel does not know of is told by it as well.
+///
+/// # Safety
+/// The kernel has put as many bytes to `value` as `length` says.
+pub unsafe fn option_told(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *const u32,
+) {
+    if (level, name) != (libc::SOL_SOCKET, libc::SO_ERROR) {
+        return;
+    }
+    let Entry::Socket(index) = table::get(fd) else { return };
+    let value = value.cast::<c_int>();
+    // SAFETY: by the caller's word.
+    if unsafe { length.read_unaligned() } as usize >= size_of::<c_int>() {
+        // SAFETY: as above.
+        let told = attach::error_told(pool::get(index), unsafe { value.read_unaligned() });
+        // SAFETY: as above.
+        unsafe { value.write_unaligned(told) };
+    }
+}
+
 /// After a successful `setsockopt`: options that the ring cannot serve send the stream home.
 ///
 /// # Safety

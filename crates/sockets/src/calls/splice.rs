@@ -2,16 +2,17 @@
 //! Mostly that is all; what TCP cannot be given again is moved by a pipe of our own.
 
 use core::ffi::{c_int, c_uint};
+use core::sync::atomic::Ordering::*;
 
 use shunt_link::elsewhere;
 use shunt_os::{handles, real};
 use shunt_stats::Reason;
 
-use super::io::{receive, single};
+use super::io::{self, single};
 use crate::pool::{self, Mode};
+use crate::send::{self, Delivery};
 use crate::table::{self, Entry};
-use crate::wait::blocking::Patience;
-use crate::{attach, inherit, process, send, Outcome};
+use crate::{attach, inherit, process, receive, Outcome};
 
 /// Bytes that one call takes off a stream that cannot leave its ring whole.
 const PIECE: usize = 16 * 1024;
@@ -22,7 +23,7 @@ pub fn splice(
     out: c_int,
     len: usize,
     flags: c_uint,
-    genuine: impl FnMut() -> isize,
+    genuine: impl FnMut(c_int) -> isize,
 ) -> Outcome {
     elsewhere::note();
     let from = leave(input);
@@ -45,7 +46,7 @@ fn leave(fd: c_int) -> Option<u32> {
             process::count(Reason::Splice);
         }
     }
-    (socket.mode() == Mode::Attached).then_some(index)
+    (socket.mode() == Mode::Attached || receive::remaining(socket) > 0).then_some(index)
 }
 
 /// Off a stream that has bytes in its ring, since its writer is gone and TCP takes nothing more, or
@@ -57,7 +58,7 @@ fn from_ring(stream: c_int, out: c_int, len: usize, flags: c_uint) -> Outcome {
     let buffer = room.as_mut_ptr().cast();
     // SAFETY: `length` writable bytes.
     let peek = || unsafe { real::recv(stream, buffer, length, libc::MSG_PEEK) };
-    let seen = match receive(stream, &single(buffer, length), libc::MSG_PEEK, peek) {
+    let seen = match io::receive(stream, &single(buffer, length), libc::MSG_PEEK, peek) {
         Outcome::Handled(seen) | Outcome::Genuine(seen) if seen > 0 => seen as usize,
         other => return other,
     };
@@ -68,7 +69,7 @@ fn from_ring(stream: c_int, out: c_int, len: usize, flags: c_uint) -> Outcome {
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: `moved` writable bytes, at most `length`.
     let discard = || unsafe { real::recv(stream, buffer, moved, flags) };
-    receive(stream, &single(buffer, moved), flags, discard);
+    io::receive(stream, &single(buffer, moved), flags, discard);
     Outcome::Handled(moved as isize)
 }
 
@@ -77,8 +78,13 @@ fn behind_ring(
     index: u32,
     stream: c_int,
     len: usize,
-    mut genuine: impl FnMut() -> isize,
+    mut genuine: impl FnMut(c_int) -> isize,
 ) -> Outcome {
-    let mut patience = Patience::new(libc::SO_SNDTIMEO, None);
-    send::on_tcp(index, pool::get(index), stream, &mut patience, len, &mut genuine)
+    let socket = pool::get(index);
+    let mut delivery = Delivery::new(index, socket, socket.generation.load(Acquire), stream);
+    let outcome = send::on_tcp(&mut delivery, len, &mut genuine);
+    let errno = shunt_os::errno();
+    delivery.end();
+    shunt_os::set_errno(errno);
+    outcome
 }

@@ -17,11 +17,14 @@ use crate::attach::{
 };
 use crate::outcome::Outcome;
 use crate::pool::{Mode, RecvSide, Socket};
+use crate::send::wanted;
 use crate::wait::blocking::{self, Watch, Woken};
 
 mod peek;
+mod remains;
 mod sources;
 
+pub use remains::{receive_remains, remaining};
 pub use sources::{is_no_address, parts};
 
 /// What to receive into, and how.
@@ -84,7 +87,7 @@ fn receive_waiting(
     if request.flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         return Outcome::PassThrough;
     }
-    let wanted: usize = request.vector.iter().map(|part| part.iov_len).sum();
+    let wanted = wanted(request.vector);
     if wanted == 0 {
         return nothing(index, socket, request, genuine, waiting);
     }
@@ -150,7 +153,7 @@ fn receive_waiting(
             // (epoll(7)): no edge will follow for what lies on the other carrier already.
             Attempt::UpToTheSeam(count) => {
                 got += count;
-                if got == wanted || ends_here(request.fd) {
+                if got == wanted || ahead(request.fd) == Ahead::Stop {
                     return Outcome::Handled(got as isize);
                 }
             }
@@ -162,7 +165,8 @@ fn receive_waiting(
             }
             Attempt::Error(number) => return Outcome::Failed(number),
             Attempt::Native if got > 0 => {
-                got += rest_natively(None, request, got, wants_all);
+                count_waiting(socket, request, wants_all, waiting);
+                got += rest_natively(socket, &mut patience, request, got);
                 leave_native(index, socket);
                 return Outcome::Handled(got as isize);
             }
@@ -173,12 +177,16 @@ fn receive_waiting(
                 return Outcome::Genuine(result);
             }
             Attempt::Gone if got > 0 => {
-                let insists = go_on_counted(socket, request, &patience, waiting);
-                got += rest_natively(insists, request, got, wants_all);
+                count_waiting(socket, request, wants_all, waiting);
+                got += rest_natively(socket, &mut patience, request, got);
                 return Outcome::Handled(got as isize);
             }
             Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
+            Attempt::Gone if socket.remains.load(Acquire) => {
+                let some = receive_remains(socket, request).map(Outcome::Handled);
+                return some.unwrap_or_else(|| gone(socket));
+            }
             Attempt::Gone if patience.has_slept() => {
                 let insists = go_on_counted(socket, request, &patience, waiting);
                 return gone(socket).or_genuine(|| match insists {
@@ -192,7 +200,9 @@ fn receive_waiting(
             Attempt::Empty => {
                 let some = got.max(peeked);
                 let ended = match watch {
-                    None if patience.may_not_wait(socket, request.flags) => Some(libc::EAGAIN),
+                    None if patience.may_not_wait(socket, request.flags) => {
+                        Some(Outcome::Failed(libc::EAGAIN))
+                    }
                     None => {
                         looked = true;
                         None
@@ -206,16 +216,28 @@ fn receive_waiting(
                 match ended {
                     None => {}
                     Some(_) if some > 0 => return Outcome::Handled(some as isize),
-                    Some(number) => return Outcome::Failed(number),
+                    Some(outcome) => return outcome,
                 }
             }
         }
     }
 }
 
-/// The rest of a call is the kernel's. One that has slept waits on, although somebody has set O_NONBLOCK
-/// or closed its number meanwhile: then by calls that do not wait, and counted as waiting, so that it
-/// keeps its stream. Others keep it in the kernel, where a thread may be cancelled.
+/// A call that waits for the rest of its bytes keeps its stream.
+fn count_waiting(socket: &Socket, request: Request<'_>, waits: bool, waiting: &mut bool) {
+    if !waits || *waiting {
+        return;
+    }
+    let mut recv = socket.recv.lock();
+    if socket.generation.load(Relaxed) == request.generation {
+        *waiting = true;
+        recv.waiting.begin();
+    }
+}
+
+/// A call that has nothing yet is the kernel's. One that has slept waits on, although somebody has set
+/// O_NONBLOCK or closed its number meanwhile: then by calls that do not wait, and counted as waiting, so
+/// that it keeps its stream. Others keep it in the kernel, where a thread may be cancelled.
 fn go_on_counted<'a>(
     socket: &Socket,
     request: Request<'_>,
@@ -238,9 +260,18 @@ fn go_on_counted<'a>(
 
 fn insist(socket: &Socket, patience: &blocking::Patience, request: Request<'_>) -> isize {
     let flags = request.flags | libc::MSG_DONTWAIT;
-    patience.insist(libc::POLLIN, || {
+    let looks_for_all = flags & libc::MSG_WAITALL != 0 && flags & PEEK != 0;
+    let wanted = wanted(request.vector);
+    // Nothing tells of a byte behind those that have been seen.
+    patience.insist(if looks_for_all { 0 } else { libc::POLLIN }, || {
         let fd = blocking::other_number(socket, request.fd).unwrap_or(request.fd);
-        (fd, natively(Request { fd, flags, ..request }))
+        let got = natively(Request { fd, flags, ..request });
+        let ended = || handles::poll_now(fd, libc::POLLRDHUP | libc::POLLPRI) != 0;
+        if looks_for_all && got > 0 && (got as usize) < wanted && !ended() {
+            set_errno(libc::EAGAIN);
+            return (fd, -1);
+        }
+        (fd, got)
     })
 }
 
@@ -256,12 +287,27 @@ fn stands_at_end(socket: &Socket, recv: &RecvSide) -> bool {
     recv.peer_shut || socket.shut_reading.load(Relaxed) || ended()
 }
 
-/// Whether a receive that stands before TCP's first byte, and has some, stops there: at the urgent
-/// mark, which only TCP has, or before an error, which is told to the next call and not taken now.
-fn ends_here(fd: i32) -> bool {
-    let said = handles::poll_now(fd, libc::POLLPRI);
-    said & libc::POLLPRI != 0
-        || said & libc::POLLERR != 0 && shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes == 0)
+/// What a receive that has some bytes finds before TCP's next one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    Nothing,
+    /// Bytes, or the end: a receive now does not come to an error.
+    More,
+    /// The urgent mark, which only TCP has, or an error, which is told to the next call and not taken now.
+    Stop,
+}
+
+/// In one look: an error that comes behind it must not be taken either.
+fn ahead(fd: i32) -> Ahead {
+    let said = handles::poll_now(fd, libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP);
+    let no_bytes = || shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes == 0);
+    if said & libc::POLLPRI != 0 || said & libc::POLLERR != 0 && no_bytes() {
+        Ahead::Stop
+    } else if said & (libc::POLLIN | libc::POLLRDHUP) != 0 {
+        Ahead::More
+    } else {
+        Ahead::Nothing
+    }
 }
 
 /// A receive of no bytes waits for some, or the end, and takes none.
@@ -317,6 +363,7 @@ fn attempt(
     already: usize,
 ) -> Result<Attempt, Broken> {
     let Some(link) = socket.link() else { return Ok(Attempt::Gone) };
+    recv.reads = recv.reads.wrapping_add(1);
     if request.flags & PEEK != 0 {
         if let Some(count) = peek_over_the_seam(socket, recv, request)? {
             return Ok(Attempt::Got(count));
@@ -362,8 +409,12 @@ fn attempt(
                     // Its FIN may not be here yet.
                     return Ok(Attempt::Got(0));
                 }
-                if already > 0 && ends_here(request.fd) {
-                    return Ok(Attempt::UpToTheSeam(0));
+                if already > 0 {
+                    match ahead(request.fd) {
+                        Ahead::Stop => return Ok(Attempt::UpToTheSeam(0)),
+                        Ahead::Nothing => return Ok(Attempt::Empty),
+                        Ahead::More => {}
+                    }
                 }
                 let result = from_tcp(socket, recv, request, already)?;
                 let ended = match result {
@@ -382,9 +433,9 @@ fn attempt(
                     let at_end = matches!(result, Attempt::Got(0)) && ended;
                     // Both are told by this one error.
                     let told = |recv: &mut RecvSide| {
-                        died_unread(socket, recv) | core::mem::take(&mut recv.reset_pending)
+                        died_unread(socket) | core::mem::take(&mut recv.reset_pending)
                     };
-                    if at_end && (told(recv) || was_reset(socket)) {
+                    if at_end && already == 0 && (told(recv) || was_reset(socket)) {
                         return Ok(Attempt::Error(libc::ECONNRESET));
                     }
                     return Ok(match result {
@@ -425,13 +476,9 @@ pub fn has_ended(socket: &Socket, offset: u64) -> bool {
     })
 }
 
-/// Whether the peer's process died with bytes unread, which the kernel did not know of when it sent the
-/// FIN; what was sent again was answered with a reset.
-fn died_unread(socket: &Socket, recv: &mut RecvSide) -> bool {
-    let fd = socket.fd.load(Relaxed);
-    core::mem::take(&mut recv.died_unread)
-        && handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)
-            .is_ok_and(|number| number == libc::EPIPE || number == libc::ECONNRESET)
+/// Whether the peer's process died with bytes unread, and what was sent again was answered with a reset.
+fn died_unread(socket: &Socket) -> bool {
+    attach::error_of_death(socket) == Some(libc::ECONNRESET)
 }
 
 /// Whether a re-send of ours took the error of a reset.
@@ -456,7 +503,7 @@ fn wait(
     request: Request<'_>,
     patience: &mut blocking::Patience,
     (some, peeked): (usize, usize),
-) -> Option<i32> {
+) -> Option<Outcome> {
     let (direction, fd) =
         match patience.before_sleep(socket, watch, &socket.recv_policy, request.flags) {
             Ok(ready) => ready,
@@ -468,11 +515,11 @@ fn wait(
         return None;
     }
     let (word_at, policy) = (&direction.wake.data_wanted, &socket.recv_policy);
-    let may_end = blocking::begun_anew(socket, patience).is_some();
+    let may_end = blocking::begun_anew(socket, request.fd, patience).is_some();
     match patience.sleep(fd, word_at, word, policy, some > 0, may_end) {
         Woken::Look => None,
-        Woken::TimedOut => Some(libc::EAGAIN),
-        Woken::Interrupted => Some(libc::EINTR),
-        Woken::Restarted => blocking::begun_anew(socket, patience),
+        Woken::TimedOut => Some(Outcome::Failed(libc::EAGAIN)),
+        Woken::Interrupted => Some(Outcome::Failed(libc::EINTR)),
+        Woken::Restarted => blocking::begun_anew(socket, request.fd, patience),
     }
 }

@@ -6,7 +6,7 @@ use shunt_carriers::{tcp, How, Part, Received, Receiver};
 use shunt_stream::{End, ReaderOn};
 
 use super::sources::{from_ring, from_tcp, parts};
-use super::{ends_here, Attempt, Request};
+use super::{ahead, Ahead, Attempt, Request};
 use crate::attach::Broken;
 use crate::pool::{RecvSide, Socket};
 use crate::wait::blocking::{self};
@@ -39,7 +39,7 @@ pub(super) fn peek_over_the_seam(
     let count = match recv.reader.on() {
         ReaderOn::Crossing { up_at } if far == up_at => peek_ahead(socket, recv, request, near)?,
         // An error is left to the call that finds nothing before it.
-        ReaderOn::Ring if far == direction.tail() && !ends_here(request.fd) => {
+        ReaderOn::Ring if far == direction.tail() && ahead(request.fd) == Ahead::More => {
             let mut companion = tcp::Receiver::new(socket.fd.load(Relaxed));
             // SAFETY: the program's own buffer.
             match unsafe { companion.try_receive(parts(request.vector, near), How::PEEK) } {

@@ -5,42 +5,48 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_carriers::parts::{behind, up_to};
 use shunt_carriers::{tcp, Failure, How, Part, Received, Receiver};
+use shunt_os::{handles, set_errno};
 use shunt_stats::Carrier;
 
 use super::peek::PEEK;
-use super::{Attempt, Request};
+use super::{ahead, Ahead, Attempt, Request};
 use crate::attach::Broken;
 use crate::pool::{RecvSide, Socket};
-use crate::wait::blocking::Patience;
+use crate::wait::blocking::{other_number, Patience};
 
-/// What TCP has for a call that has got its first bytes from a ring; returns how much. A call that
-/// `insists` waits for all, although somebody has set O_NONBLOCK.
+/// What TCP has for a call that has got its first bytes from a ring; returns how much. With MSG_WAITALL
+/// it waits for all, and is counted as waiting. An error is left to the next call.
 pub(super) fn rest_natively(
-    insists: Option<&Patience>,
+    socket: &Socket,
+    patience: &mut Patience,
     request: Request<'_>,
     already: usize,
-    wants_all: bool,
 ) -> usize {
-    let flags = if wants_all { request.flags } else { request.flags | libc::MSG_DONTWAIT };
-    let fd = request.fd;
-    let insists = insists.filter(|_| wants_all);
+    let flags = request.flags | libc::MSG_DONTWAIT;
+    let waits = request.flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT) == libc::MSG_WAITALL
+        && (patience.has_slept() || !handles::is_nonblocking(request.fd));
+    patience.begin();
     let mut total = 0;
     for Part { base, len } in parts(request.vector, already) {
         let mut filled = 0;
         while filled < len {
-            let call = |flags| {
+            let call = || {
+                let fd = other_number(socket, request.fd).unwrap_or(request.fd);
                 let (to, room) = (base.wrapping_add(filled), len - filled);
-                // SAFETY: the program's own buffer.
-                unsafe { shunt_os::real::recv(fd, to.cast(), room, flags) }
+                let result = match ahead(fd) {
+                    // SAFETY: the program's own buffer.
+                    Ahead::More => unsafe { shunt_os::real::recv(fd, to.cast(), room, flags) },
+                    Ahead::Stop => 0,
+                    Ahead::Nothing => {
+                        set_errno(libc::EAGAIN);
+                        -1
+                    }
+                };
+                (fd, result)
             };
-            let result = match insists {
-                Some(patience) => {
-                    patience.insist(libc::POLLIN, || (fd, call(flags | libc::MSG_DONTWAIT)))
-                }
-                None => call(flags),
-            };
+            let result = if waits { patience.insist(libc::POLLIN, call) } else { call().1 };
             filled += result.max(0) as usize;
-            if result <= 0 || insists.is_none() && filled < len {
+            if result <= 0 || !waits && filled < len {
                 return total + filled;
             }
         }

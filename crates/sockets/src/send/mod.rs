@@ -11,7 +11,9 @@ use shunt_stream::WriterOn;
 
 use self::full::spill;
 use self::native::{goes_in_pieces, piece, rest};
-use crate::attach::{self, break_stream, go_down, observe_writer, resend, try_go_up, Broken};
+use crate::attach::{
+    self, break_stream, go_down, observe_writer, outgoing, resend, try_go_up, Broken,
+};
 use crate::outcome::Outcome;
 use crate::pool::{Mode, SendSide, Socket};
 use crate::receive::{is_no_address, parts};
@@ -22,7 +24,7 @@ mod file;
 mod full;
 mod native;
 
-pub use file::{send_from, wait_for_room};
+pub use file::{send_from, Delivery};
 pub use full::{has_room, is_full, still_full, FULL_NS_MAX};
 pub use native::{in_pieces, is_large, native, on_tcp};
 
@@ -45,7 +47,8 @@ enum Attempt {
     Full,
     /// The kernel's error for bytes that it got late.
     Error(i32),
-    /// The program has shut this direction; the kernel is not told yet.
+    /// Nothing is sent any more, of which the kernel or the ring has not heard: the program has shut this
+    /// direction, or the connection is reset.
     Shut,
     /// The peer has closed, and TCP has not heard of it yet.
     Unheard,
@@ -73,8 +76,14 @@ pub fn send(
     }
     let wanted = wanted(request.vector);
     if wanted == 0 {
-        let shut = socket.mode() == Mode::Attached && socket.send.lock().fin_pending;
-        return if shut { broken_pipe(request.flags) } else { Outcome::PassThrough };
+        let attached = socket.mode() == Mode::Attached;
+        return if attached && socket.send.lock().fin_pending {
+            Outcome::Failed(refused(socket, request.flags))
+        } else if let (true, Some(number)) = (attached, attach::error_of_death(socket)) {
+            Outcome::Failed(number)
+        } else {
+            Outcome::PassThrough
+        };
     }
     if request.vector.iter().any(|part| part.iov_len > 0 && is_no_address(part.iov_base)) {
         return Outcome::Failed(libc::EFAULT);
@@ -164,11 +173,11 @@ fn send_waiting(
                     Outcome::Genuine(-1)
                 };
             }
-            Attempt::Error(_) | Attempt::Closed if sent > 0 => {
+            Attempt::Error(_) | Attempt::Closed | Attempt::Shut if sent > 0 => {
                 return Outcome::Handled(sent as isize);
             }
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
-            Attempt::Shut => return broken_pipe(request.flags),
+            Attempt::Shut => return Outcome::Failed(refused(socket, request.flags)),
             Attempt::Unheard => {
                 attach::have_fin_sent(socket);
                 heard = true;
@@ -196,23 +205,26 @@ fn send_waiting(
                     patience.renamed = true;
                     genuine = None;
                 }
-                if let Some(number) = ended {
-                    return if sent > 0 {
-                        Outcome::Handled(sent as isize)
-                    } else {
-                        Outcome::Failed(number)
-                    };
+                match ended {
+                    None => {}
+                    Some(_) if sent > 0 => return Outcome::Handled(sent as isize),
+                    Some(outcome) => return outcome,
                 }
             }
         }
     }
 }
 
-fn broken_pipe(flags: i32) -> Outcome {
+/// What a send is told that the kernel would refuse, and does not see: a pending error comes first,
+/// and is taken by who is told.
+fn refused(socket: &Socket, flags: i32) -> i32 {
+    if let Some(number) = attach::take_error(socket).filter(|number| *number != libc::EPIPE) {
+        return number;
+    }
     if flags & libc::MSG_NOSIGNAL == 0 {
         shunt_os::signals::raise_sigpipe();
     }
-    Outcome::Failed(libc::EPIPE)
+    libc::EPIPE
 }
 
 /// Bytes in all parts.
@@ -228,14 +240,10 @@ fn attempt(
     heard: bool,
 ) -> Result<Attempt, Broken> {
     if side.fin_pending {
-        // A pending error comes first, and is taken by who is told.
-        let fd = socket.fd.load(Relaxed);
-        return Ok(match handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
-            Ok(number) if number != 0 && number != libc::EPIPE => Attempt::Error(number),
-            _ => Attempt::Shut,
-        });
+        return Ok(Attempt::Shut);
     }
     match observe_writer(socket, side)? {
+        WriterOn::Ring if socket.told_reset.load(Relaxed) => return Ok(Attempt::Shut),
         WriterOn::Ring => {}
         _ if !heard && attach::closed_unheard(socket) => return Ok(Attempt::Unheard),
         WriterOn::Resend { .. } => {
@@ -283,6 +291,9 @@ fn count_sent(socket: &Socket, total: usize) {
 }
 
 fn attempt_native(socket: &Socket, _side: &SendSide) -> Result<Attempt, Broken> {
+    if let Some(number) = attach::error_of_death(socket) {
+        return Ok(Attempt::Error(number));
+    }
     // Counted under the lock: nobody goes up while a native send is in flight.
     threads::add(&socket.native_send, 1);
     Ok(Attempt::Native)
@@ -305,6 +316,9 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
             return Outcome::Handled(0);
         }
         side.shut = true;
+        if let Some(link) = socket.link() {
+            outgoing(link, socket.slot.load(Relaxed)).shut_writer();
+        }
         let held = how == libc::SHUT_WR
             && observe_writer(socket, &mut side)
                 .and_then(|_| attach::hold_fin(socket, &mut side))
@@ -348,8 +362,8 @@ fn blocking_wake(socket: &'static Socket) {
     set_errno(errno);
 }
 
-/// Waits until another attempt is worth it; `Some` ends the call with this error, or with what it
-/// has sent if it `has_some`.
+/// Waits until another attempt is worth it; `Some` ends the call so, or with what it has sent if it
+/// `has_some`.
 fn wait(
     index: u32,
     socket: &'static Socket,
@@ -357,7 +371,7 @@ fn wait(
     request: Request<'_>,
     patience: &mut blocking::Patience,
     has_some: bool,
-) -> Option<i32> {
+) -> Option<Outcome> {
     let (direction, fd) =
         match patience.before_sleep(socket, watch, &socket.send_policy, request.flags) {
             Ok(ready) => ready,
@@ -376,12 +390,12 @@ fn wait(
     match woken {
         Woken::Look => None,
         _ if interrupted && watch.changed(socket) => None,
-        Woken::Interrupted => Some(libc::EINTR),
+        Woken::Interrupted => Some(Outcome::Failed(libc::EINTR)),
         // With some bytes sent, or a limit of its own, it is not begun anew.
-        Woken::Restarted if has_some || limit.is_some() => Some(libc::EINTR),
-        Woken::Restarted => blocking::begun_anew(socket, patience),
+        Woken::Restarted if has_some || limit.is_some() => Some(Outcome::Failed(libc::EINTR)),
+        Woken::Restarted => blocking::begun_anew(socket, request.fd, patience),
         Woken::TimedOut if limit.is_some_and(|limit| patience.elapsed() >= limit) => {
-            Some(libc::EAGAIN)
+            Some(Outcome::Failed(libc::EAGAIN))
         }
         Woken::TimedOut => {
             spill(index, socket, watch);

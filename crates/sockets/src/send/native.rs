@@ -7,13 +7,13 @@ use shunt_carriers::parts::up_to;
 use shunt_link::elsewhere;
 use shunt_os::{handles, set_errno, threads};
 
-use super::{send, wait_for_room, wanted, Request};
-use crate::attach::{break_stream, go_down, observe_writer, resend, Broken};
+use super::{refused, send, wanted, Delivery, Request};
+use crate::attach::{self, break_stream, go_down, observe_writer, resend, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{stage, Mode, Socket};
 use crate::receive::parts;
 use crate::search::{self, Way};
-use crate::wait::blocking::{may_not_wait, Patience};
+use crate::wait::blocking::may_not_wait;
 
 /// While a stream is on TCP, a send of more than this that may wait goes there piece by piece: the
 /// ring may be there before all is sent.
@@ -93,17 +93,15 @@ fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) 
 /// Makes a call that only the kernel can serve, of `wanted` bytes, behind what a ring has to send again. A stream that
 /// may wait waits for room for that first.
 pub fn on_tcp(
-    index: u32,
-    socket: &'static Socket,
-    fd: i32,
-    patience: &mut Patience,
+    delivery: &mut Delivery,
     wanted: usize,
-    genuine: &mut dyn FnMut() -> isize,
+    genuine: &mut dyn FnMut(i32) -> isize,
 ) -> Outcome {
+    let socket = delivery.socket;
     loop {
-        match clear_for_tcp(socket) {
+        match clear_for_tcp(delivery) {
             Clear::Now => {
-                let result = genuine();
+                let result = genuine(delivery.fd);
                 let errno = shunt_os::errno();
                 elsewhere::note();
                 if result < wanted as isize {
@@ -113,23 +111,23 @@ pub fn on_tcp(
                 set_errno(errno);
                 return Outcome::Genuine(result);
             }
-            Clear::Gone => return Outcome::PassThrough,
+            Clear::Gone => return Outcome::Genuine(genuine(delivery.fd)),
             Clear::Broken => {
                 break_stream(socket);
-                return Outcome::PassThrough;
+                return Outcome::Genuine(genuine(delivery.fd));
             }
             Clear::Shut => {
-                shunt_os::signals::raise_sigpipe();
-                return Outcome::Failed(libc::EPIPE);
+                return Outcome::Failed(refused(socket, 0));
             }
+            Clear::Refused(number) => return Outcome::Failed(number),
             Clear::NotYet => {}
         }
-        if socket.nonblocking.load(Relaxed) {
+        if delivery.may_not_wait() {
             socket.fulls.fetch_add(1, Relaxed);
             return Outcome::Failed(libc::EAGAIN);
         }
-        if let Some(number) = wait_for_room(index, socket, fd, patience, false) {
-            return Outcome::Failed(number);
+        if let Some(outcome) = delivery.wait_for_room(false) {
+            return outcome;
         }
     }
 }
@@ -141,13 +139,17 @@ enum Clear {
     NotYet,
     /// The program has shut this direction; the kernel is not told yet.
     Shut,
+    /// The peer died, and left unread what the kernel did not know of.
+    Refused(i32),
     Broken,
     Gone,
 }
 
-fn clear_for_tcp(socket: &Socket) -> Clear {
+fn clear_for_tcp(delivery: &mut Delivery) -> Clear {
+    let socket = delivery.socket;
     let mut side = socket.send.lock();
-    if socket.mode() != Mode::Attached {
+    if !delivery.is_ours() {
+        delivery.leave_to_kernel(&mut side);
         return Clear::Gone;
     }
     if side.fin_pending {
@@ -158,7 +160,11 @@ fn clear_for_tcp(socket: &Socket) -> Clear {
         .and_then(|_| resend(socket, &mut side));
     match down {
         Ok(true) => {
+            if let Some(number) = attach::error_of_death(socket) {
+                return Clear::Refused(number);
+            }
             threads::add(&socket.native_send, 1);
+            delivery.leave_to_kernel(&mut side);
             Clear::Now
         }
         Ok(false) => Clear::NotYet,

@@ -92,6 +92,16 @@ impl Work {
         }
     }
 
+    /// Before children are answered: what became of streams whose peers are gone.
+    pub(super) fn hear_the_dead(&mut self) {
+        let gone = |link: &&Link| handles::poll_now(link.control, 0) & libc::POLLHUP != 0;
+        let links = self.service.links.lock();
+        let controls: Vec<i32> =
+            links.iter().map(|k| k.link).filter(gone).map(|link| link.control).collect();
+        drop(links);
+        controls.into_iter().for_each(|control| self.listen(control));
+    }
+
     /// One message of a live link; false if it is nonsense.
     pub(super) fn hear(
         &mut self,

@@ -388,7 +388,12 @@ impl Work {
                 }
             }
             tag::ORPHAN => self.orphan_event(index as i32),
-            tag::FAMILY => inherit::answer_children(index as i32),
+            tag::FAMILY => {
+                let no_fork = inherit::no_fork();
+                self.hear_the_dead();
+                drop(no_fork);
+                inherit::answer_children(index as i32);
+            }
             _ => {}
         }
     }
@@ -473,13 +478,8 @@ pub unsafe fn after_fork() {
     service.orphans.lock().iter().for_each(|connection| handles::close(*connection));
     service.meeting.lock().iter().for_each(|control| handles::close(*control));
     for known in service.links.lock().iter() {
-        handles::close(known.link.control);
         // SAFETY: one thread.
         unsafe { known.link.after_fork() };
-        known.link.with_bells(|bells| {
-            handles::close(bells.own);
-            handles::close(bells.peer);
-        });
     }
     handles::close(service.epoll);
     handles::close(service.bell);

@@ -15,7 +15,7 @@ use super::handshake::show;
 use super::links::{links_serving, released, return_slot};
 use super::Work;
 use crate::pool::{self, Mode, Socket};
-use crate::{attach, inherit, search};
+use crate::{attach, search};
 pub(super) struct Offered {
     pub(super) id: u64,
     pub(super) index: u32,
@@ -98,7 +98,7 @@ impl Work {
             let generation = socket.generation.load(Relaxed);
             let owner = self.owner_uid(&own, link.peer_uid).ok()?;
             trust::is_other_end(received.passed[0], &owner).ok()?;
-            if socket.mode() != Mode::Plain || !inherit::is_sole_holder(socket) {
+            if socket.mode() != Mode::Plain || !socket.kin.may_pair() {
                 return None;
             }
             let slot = match link.side {

@@ -6,11 +6,13 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use shunt_os::{clock, critical, handles, park, raw, real, set_errno, signals, tcp};
+use shunt_os::critical::{self, Handled};
+use shunt_os::{clock, handles, park, raw, real, set_errno, signals, tcp, threads};
 use shunt_readiness::policy::Policy;
 use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
 
+use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
 
@@ -30,6 +32,8 @@ pub struct Patience {
     /// The socket in whose `waiting` the call is counted.
     counted_in: Option<u32>,
     began: u64,
+    /// What the thread had handled when the wait began, or when it was told last.
+    handled: Handled,
     spun: bool,
     /// The call has slept, so it may: the kernel decides that once.
     may_wait: bool,
@@ -51,6 +55,7 @@ impl Patience {
             option,
             counted_in,
             began: 0,
+            handled: Handled::default(),
             spun: false,
             may_wait: false,
             limit: None,
@@ -64,11 +69,17 @@ impl Patience {
         !self.may_wait && may_not_wait(socket, flags)
     }
 
-    /// Spins once a call, if that pays. True when something changed.
-    fn spin(&mut self, policy: &Policy, changed: impl Fn() -> bool) -> bool {
+    /// The call may wait from here on.
+    pub fn begin(&mut self) {
         if self.began == 0 {
             self.began = clock::now_ns();
+            self.handled = critical::handled();
         }
+    }
+
+    /// Spins once a call, if that pays. True when something changed.
+    fn spin(&mut self, policy: &Policy, changed: impl Fn() -> bool) -> bool {
+        self.begin();
         let limit = policy.spin_ns();
         if limit == 0 || self.spun {
             return changed();
@@ -94,9 +105,9 @@ impl Patience {
         watch: &Watch,
         policy: &Policy,
         flags: i32,
-    ) -> Result<(&'static Direction, i32), Option<i32>> {
+    ) -> Result<(&'static Direction, i32), Option<Outcome>> {
         if self.may_not_wait(socket, flags) {
-            return Err(Some(libc::EAGAIN));
+            return Err(Some(Outcome::Failed(libc::EAGAIN)));
         }
         let direction = watch.direction.ok_or(None)?;
         if self.spin(policy, || watch.changed(socket)) {
@@ -104,7 +115,7 @@ impl Patience {
         }
         let fd = socket.fd.load(Relaxed);
         if !self.may_wait && handles::is_nonblocking(fd) {
-            return Err(Some(libc::EAGAIN));
+            return Err(Some(Outcome::Failed(libc::EAGAIN)));
         }
         self.may_wait = true;
         Ok((direction, fd))
@@ -115,7 +126,7 @@ impl Patience {
         self.may_wait
     }
 
-    /// Waits in the kernel for `events`, for a `call` that does not wait itself; it says by which
+    /// Waits in the kernel for `events`, or looks now and then without any, for a `call` that does not wait itself; it says by which
     /// descriptor it was made. Begun anew by a handler with SA_RESTART it may not wait any more. The call
     /// is counted as waiting.
     pub fn insist<F: Fn() -> (i32, isize)>(&self, events: i16, call: F) -> isize {
@@ -140,6 +151,7 @@ impl Patience {
         it.result
     }
 
+    /// [`insist`](Self::insist) without the frame that cancellation needs.
     fn wait_in_kernel(&self, events: i16, call: impl Fn() -> (i32, isize)) -> isize {
         let (option, errno) = (self.option, shunt_os::errno());
         loop {
@@ -153,7 +165,8 @@ impl Patience {
             }
             let limit = self.limit.unwrap_or_else(|| handles::option_timeout(fd, option));
             let left = limit.map(|limit| limit.saturating_sub(self.elapsed()));
-            let span = left.map(clock::span);
+            let pause = if events == 0 { Some(PAUSE_NS) } else { None };
+            let span = left.into_iter().chain(pause).min().map(clock::span);
             let span = span.as_ref().map_or(core::ptr::null(), |span| &raw const *span);
             let mut entry = libc::pollfd { fd, events, revents: 0 };
             // SAFETY: one entry, a valid time.
@@ -185,13 +198,14 @@ impl Patience {
         has_some: bool,
         may_end: bool,
     ) -> Woken {
-        // The kernel does not restart a wait that has an end.
+        // The kernel does not restart a wait that has an end: so we know when a handler ran, which matters
+        // where another thread may close the number.
         const FAR_NS: u64 = 3_600_000_000_000;
         let option = self.option;
         let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
         let far = self.elapsed() + FAR_NS;
         let bound = match limit {
-            None if !has_some && !may_end => None,
+            None if !has_some && !may_end && threads::program_is_alone() => None,
             None => Some(far),
             Some(limit) => Some(limit.min(far)),
         };
@@ -221,10 +235,20 @@ impl Patience {
         if left == Some(0) {
             return Woken::TimedOut;
         }
-        let before = critical::handled();
+        let before = core::mem::replace(&mut self.handled, critical::handled());
+        if before != self.handled {
+            // To the program the thread has slept all the time.
+            return if signals::restarts(before) { Woken::Restarted } else { Woken::Interrupted };
+        }
         // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop.
         let slept = unsafe { park::wait_cancellable(word, value, left, cancelled, self.name()) };
         policy.observe(clock::now_ns() - self.began, true);
+        let now = critical::handled();
+        let told = matches!(slept, Err(error) if error.0 == libc::EINTR);
+        // Behind a handler with SA_RESTART the kernel may have begun the sleep anew by itself.
+        if told || limit.is_none() && now.interrupting == self.handled.interrupting {
+            self.handled = now;
+        }
         match slept {
             Err(error) if error.0 == libc::ETIMEDOUT => Woken::TimedOut,
             Err(error) if error.0 == libc::EINTR && signals::restarts(before) => Woken::Restarted,
@@ -243,13 +267,13 @@ pub fn other_number(socket: &Socket, fd: i32) -> Option<i32> {
     }
 }
 
-/// What a call that the kernel begins anew ends with at once: its number was closed meanwhile, or must
-/// not wait any more.
-pub fn begun_anew(socket: &Socket, patience: &Patience) -> Option<i32> {
-    if socket.closing.load(SeqCst) || patience.renamed {
-        return Some(libc::EBADF);
+/// How the wait of a call that the kernel begins anew ends at once: its number was closed meanwhile, or
+/// must not wait any more.
+pub fn begun_anew(socket: &Socket, fd: i32, patience: &Patience) -> Option<Outcome> {
+    if socket.closing.load(SeqCst) || patience.renamed || other_number(socket, fd).is_some() {
+        return Some(Outcome::Anew);
     }
-    socket.nonblocking.load(Relaxed).then_some(libc::EAGAIN)
+    socket.nonblocking.load(Relaxed).then_some(Outcome::Failed(libc::EAGAIN))
 }
 
 /// Whether a call with these flags must not wait.
@@ -257,6 +281,9 @@ pub fn begun_anew(socket: &Socket, patience: &Patience) -> Option<i32> {
 pub fn may_not_wait(socket: &Socket, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || socket.nonblocking.load(Relaxed)
 }
+
+/// Between two looks of a wait that nothing ends.
+const PAUSE_NS: u64 = 1_000_000;
 
 const NOT_COUNTED: usize = usize::MAX;
 

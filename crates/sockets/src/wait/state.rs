@@ -13,7 +13,7 @@ use crate::wait::blocking;
 use crate::{receive, send};
 
 /// Kernel poll bits are numerically the epoll bits.
-const ENDS: u32 = bits::RDHUP | bits::HUP | bits::ERR;
+pub const ENDS: u32 = bits::RDHUP | bits::HUP | bits::ERR;
 const READABLE: u32 = bits::IN | bits::RDNORM;
 const WRITABLE: u32 = bits::OUT | bits::WRNORM;
 
@@ -28,6 +28,8 @@ struct Halves {
     shut: bool,
     peer_shut: bool,
     own_shut: bool,
+    /// An error that a call of ours was told in the program's place, or that the kernel does not know of.
+    owes_error: bool,
     on_ring: bool,
     /// On the ring, every byte that arrived.
     arrived: Option<u64>,
@@ -35,6 +37,7 @@ struct Halves {
     tcp_follows: bool,
     /// On TCP, bytes that came by rings before.
     skew: u64,
+    reads: u32,
 }
 
 /// What an attached stream is like now.
@@ -48,6 +51,8 @@ pub struct State {
     pub fulls: u32,
     /// What arrives comes by the ring.
     pub on_ring: bool,
+    /// How often the program had looked for bytes.
+    pub reads: u32,
 }
 
 /// The event mask of an attached stream; `None` if it is attached no more.
@@ -83,6 +88,9 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
     if ask {
         mask |= kernel(socket, &halves);
     }
+    if halves.owes_error && mask & bits::HUP != 0 {
+        mask |= bits::ERR;
+    }
     // The kernel does not know of an own end that is held back.
     if halves.own_shut && mask & bits::RDHUP != 0 {
         mask |= bits::HUP;
@@ -95,7 +103,7 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
         None if edges => tcp::bytes_received(socket.fd.load(Relaxed)).unwrap_or(0) + halves.skew,
         None => 0,
     };
-    Some(State { mask, arrived, fulls, on_ring: halves.on_ring })
+    Some(State { mask, arrived, fulls, on_ring: halves.on_ring, reads: halves.reads })
 }
 
 fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
@@ -108,10 +116,12 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         shut: false,
         peer_shut: false,
         own_shut: false,
+        owes_error: false,
         on_ring: false,
         arrived: None,
         tcp_follows: false,
         skew: 0,
+        reads: 0,
     };
     {
         let mut recv = socket.recv.lock();
@@ -120,6 +130,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         }
         halves.shut = socket.shut_reading.load(Relaxed);
         halves.skew = recv.ring_only;
+        halves.reads = recv.reads;
         halves.peer_shut = recv.peer_shut;
         if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
             halves.read_kernel = true;
@@ -153,6 +164,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                 }
             }
         }
+        halves.owes_error = recv.reset_pending;
         let offset = recv.offset;
         match (recv.reader.on(), &mut recv.consumer) {
             (ReaderOn::Ring, Some(consumer)) => {
@@ -175,6 +187,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     if socket.mode() != Mode::Attached {
         return Ok(None);
     }
+    halves.owes_error |= side.failed.is_some();
     halves.own_shut = side.shut || socket.shut_writing.load(Relaxed);
     match observe_writer(socket, &mut side)? {
         WriterOn::Ring => {
@@ -199,6 +212,9 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
         // A reset sets the error first and the state after it; a poll that sleeps sees both.
         shunt_os::raw::sched_yield();
         said = ask();
+    }
+    if said & (bits::ERR | bits::HUP) == bits::ERR | bits::HUP {
+        socket.told_reset.store(true, Relaxed);
     }
     let mut mask = said & (bits::ERR | bits::HUP | bits::PRI | bits::RDHUP);
     if halves.tcp_open || said & ENDS != 0 || halves.shut {

@@ -25,6 +25,12 @@ pub const ALL: &[Scenario] = scenarios![V4;
     close_with_unread_data_lets_the_peer_read_what_it_has,
     after_both_shutdowns_the_peer_is_reset,
     nothing_is_sent_after_shutdown_with_bytes_unread,
+    a_send_after_shutdown_tells_of_a_reset_first,
+    an_exit_with_bytes_unread_behind_a_fin_is_a_broken_pipe,
+    a_kill_with_bytes_unread_behind_a_fin_is_a_broken_pipe,
+    a_kill_behind_both_fins_resets_nothing,
+    an_exec_that_closes_a_stream_with_bytes_unread_resets_it,
+    an_exec_that_fails_resets_nothing,
     the_read_of_the_last_bytes_leaves_the_error,
     writing_to_a_closed_peer_ends_in_an_error,
     sigpipe_comes_unless_suppressed,
@@ -35,6 +41,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     reset_is_told_once_and_then_the_end,
     each_of_many_closed_streams_answers_with_a_reset,
     reset_wakes_a_blocked_reader,
+    a_blocked_receive_of_all_leaves_the_error_to_the_next_call,
     reset_wakes_a_blocked_writer,
     end_of_stream_wakes_a_blocked_reader,
     exit_without_close_is_a_close,
@@ -42,6 +49,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_killed_writer_delivers_what_it_wrote,
     a_killed_writer_in_full_flight_delivers_a_prefix,
     a_killed_reader_resets_the_writer,
+    a_killed_reader_resets_what_so_error_tells,
     a_killed_idle_peer_ends_the_stream,
     a_killed_peer_wakes_a_blocked_reader,
     half_close_then_reset_tells_both,
@@ -359,6 +367,138 @@ fn each_of_many_closed_streams_answers_with_a_reset(a: &Actor) {
     }
 }
 
+fn a_send_after_shutdown_tells_of_a_reset_first(a: &Actor) {
+    for nothing in [false, true] {
+        let s = a.stream();
+        a.server(|| a.note("send", io::send(s, b"unread", 0)));
+        a.client(|| a.until_readable(s, 6));
+        a.server(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+        a.client(|| a.note("close", socket::close(s)));
+        a.server(|| {
+            a.until(s, libc::POLLERR);
+            let bytes: &[u8] = if nothing { b"" } else { b"more" };
+            a.note("told", io::send(s, bytes, libc::MSG_NOSIGNAL));
+            a.note("again", io::send(s, bytes, libc::MSG_NOSIGNAL));
+            socket::close(s);
+        });
+    }
+}
+
+/// A process that has shut its writing down, and leaves bytes unread when it ends.
+fn an_end_behind_a_fin(a: &Actor, end: impl Fn()) {
+    let place = a.listen();
+    let mut accepted = -1;
+    let mut client = -1;
+    a.at_once(
+        || {
+            client = a.child("ends", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                socket::shutdown(s, libc::SHUT_WR);
+                a.until_readable(s, 6);
+                end();
+            });
+        },
+        || {
+            accepted = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(accepted);
+            a.note("the end", io::recv(accepted, &mut [0; 8], 0));
+            a.note("send", io::send(accepted, b"unread", 0));
+        },
+    );
+    a.client(|| a.note("ends", process::wait_for(client)));
+    a.server(|| {
+        a.until(accepted, libc::POLLERR | libc::POLLHUP);
+        a.note("told", io::send(accepted, b"x", libc::MSG_NOSIGNAL));
+        a.note("received", receive_to_end_text(accepted));
+    });
+}
+
+fn an_exit_with_bytes_unread_behind_a_fin_is_a_broken_pipe(a: &Actor) {
+    an_end_behind_a_fin(a, || process::exit_now(3));
+}
+
+fn a_kill_with_bytes_unread_behind_a_fin_is_a_broken_pipe(a: &Actor) {
+    an_end_behind_a_fin(a, || {
+        process::kill(process::pid(), libc::SIGKILL);
+    });
+}
+
+fn a_kill_behind_both_fins_resets_nothing(a: &Actor) {
+    let place = a.listen();
+    a.at_once(
+        || {
+            let child = a.child("victim", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                a.until_readable(s, 6);
+                socket::shutdown(s, libc::SHUT_WR);
+                socket::pipe_wait_for_ever(socket::pipe().0);
+            });
+            assert_eq!(a.hear(), "over");
+            process::kill(child, libc::SIGKILL);
+            a.note("victim", process::wait_for(child));
+            a.tell("killed");
+        },
+        || {
+            let s = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(s);
+            a.note("send", io::send(s, b"unread", 0));
+            a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+            a.note("the end", receive_to_end_text(s));
+            a.tell("over");
+            assert_eq!(a.hear(), "killed");
+            wait::poll(&[], 50);
+            a.note_mask("poll", s, libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP);
+            let (got, error) = socket::getsockopt(s, libc::SOL_SOCKET, libc::SO_ERROR, 4);
+            a.note("error", format!("{got} {error:?}"));
+        },
+    );
+}
+
+fn an_exec_that_closes_a_stream_with_bytes_unread_resets_it(a: &Actor) {
+    let place = a.listen();
+    let mut accepted = -1;
+    a.at_once(
+        || {
+            let child = a.child("execs", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                a.until_readable(s, 6);
+                socket::fcntl(s, libc::F_SETFD, libc::FD_CLOEXEC).value("F_SETFD");
+                process::exec(&["/bin/true"]).value("exec");
+            });
+            a.note("execs", process::wait_for(child));
+        },
+        || {
+            accepted = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(accepted);
+            a.note("send", io::send(accepted, b"unread", 0));
+        },
+    );
+    a.server(|| {
+        a.until(accepted, libc::POLLERR | libc::POLLHUP);
+        a.note("told", io::send(accepted, b"", libc::MSG_NOSIGNAL));
+        a.note("again", io::send(accepted, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn an_exec_that_fails_resets_nothing(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("send", io::send(s, b"unread", 0)));
+    a.client(|| {
+        a.until_readable(s, 6);
+        socket::fcntl(s, libc::F_SETFD, libc::FD_CLOEXEC).value("F_SETFD");
+        a.note("exec", process::exec(&["/nonexistent"]));
+        a.note("received", receive_text(s, 6));
+        a.note("answer", io::send(s, b"heard", 0));
+        let (got, linger) = socket::getsockopt(s, libc::SOL_SOCKET, libc::SO_LINGER, 8);
+        a.note("linger", format!("{got} {linger:?}"));
+        a.note("close", socket::close(s));
+    });
+    a.server(|| a.note("received", receive_to_end_text(s)));
+}
+
 fn linger_zero_resets_the_peer(a: &Actor) {
     let s = a.stream();
     a.client(|| {
@@ -456,6 +596,33 @@ fn reset_wakes_a_blocked_reader(a: &Actor) {
             socket::close(s);
         },
     );
+}
+
+/// The error may come at any moment after the bytes, so it comes often.
+fn a_blocked_receive_of_all_leaves_the_error_to_the_next_call(a: &Actor) {
+    for _ in 0..10 {
+        let s = a.stream();
+        a.client(|| {
+            io::send(s, b"unread", 0);
+        });
+        a.at_once(
+            || {
+                a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+                let got = io::recv(s, &mut [0; 64], libc::MSG_WAITALL);
+                a.note("blocked recv", got);
+                let ends = libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP;
+                a.note_mask("then", s, libc::POLLIN | libc::POLLOUT | ends);
+                a.note("recv", io::recv(s, &mut [0; 64], 0));
+                socket::close(s);
+            },
+            || {
+                until_told_asleep(a);
+                a.until_readable(s, 6);
+                io::send(s, b"some", 0);
+                socket::close(s);
+            },
+        );
+    }
 }
 
 /// Waits until the thread that the other side has just named sleeps.
@@ -602,6 +769,42 @@ fn a_killed_reader_resets_the_writer(a: &Actor) {
         a.until(s, libc::POLLERR | libc::POLLHUP);
         a.note("received", receive_to_end_text(s));
         a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn a_killed_reader_resets_what_so_error_tells(a: &Actor) {
+    let place = a.listen();
+    let mut accepted = -1;
+    let mut victim = -1;
+    a.at_once(
+        || {
+            let (out, into) = socket::pipe();
+            victim = a.child("victim", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                a.until_readable(s, 6);
+                io::write(into, b"!");
+                socket::pipe_wait_for_ever(socket::pipe().0);
+            });
+            io::read(out, &mut [0; 1]);
+        },
+        || {
+            accepted = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(accepted);
+            a.note("send", io::send(accepted, b"unread", 0));
+        },
+    );
+    a.client(|| {
+        process::kill(victim, libc::SIGKILL);
+        a.note("victim", process::wait_for(victim));
+    });
+    a.server(|| {
+        a.until(accepted, libc::POLLERR);
+        for _ in 0..2 {
+            let (got, error) = socket::getsockopt(accepted, libc::SOL_SOCKET, libc::SO_ERROR, 4);
+            a.note("error", format!("{got} {error:?}"));
+        }
+        a.note("received", receive_to_end_text(accepted));
     });
 }
 

@@ -5,7 +5,7 @@ use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::{io, socket, wait, Fd};
 use crate::helpers;
-use crate::pattern::{receive, receive_to_end, send_all};
+use crate::pattern::{receive, receive_to_end, send_all, Checker};
 
 pub const ALL: &[Scenario] = scenarios![V4;
     bytes_of_a_peer_that_closed_survive_exec,
@@ -14,6 +14,11 @@ pub const ALL: &[Scenario] = scenarios![V4;
     bytes_of_a_peer_that_closed_are_read_by_a_child,
     bytes_of_a_peer_that_exited_survive_exec,
     bytes_of_a_peer_that_exited_are_read_by_a_child,
+    bytes_of_a_killed_peer_are_read_by_a_child,
+    bytes_of_a_killed_peer_are_read_by_parent_and_child,
+    bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
+    bytes_before_a_reset_survive_exec,
+    bytes_before_a_reset_are_read_by_a_child,
     bytes_of_a_peer_that_is_blocked_survive_exec,
     bytes_of_a_peer_that_is_blocked_are_read_by_a_child,
     a_peer_that_closed_answers_with_a_reset,
@@ -125,6 +130,123 @@ fn bytes_of_a_peer_that_exited_survive_exec(a: &Actor) {
 
 fn bytes_of_a_peer_that_exited_are_read_by_a_child(a: &Actor) {
     after_an_exit(a, |s| read_by_a_child(a, s));
+}
+
+/// The client's stream is a process' that has written, and is killed when it is told to.
+fn with_a_victim(a: &Actor, step: impl Fn(Fd, &dyn Fn())) {
+    let place = a.listen();
+    let mut accepted = -1;
+    let mut victim = -1;
+    a.at_once(
+        || {
+            victim = a.child("victim", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                send_all(s, SEED, LEFT, 5000);
+                socket::pipe_wait_for_ever(socket::pipe().0);
+            });
+        },
+        || {
+            accepted = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(accepted);
+            a.until_readable(accepted, LEFT);
+        },
+    );
+    let kill = || {
+        process::kill(victim, libc::SIGKILL);
+        a.note("victim", wait_for(victim));
+    };
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "kill");
+            kill();
+            a.tell("killed");
+        },
+        || {
+            step(accepted, &|| {
+                a.tell("kill");
+                assert_eq!(a.hear(), "killed");
+            });
+        },
+    );
+}
+
+fn bytes_of_a_killed_peer_are_read_by_a_child(a: &Actor) {
+    with_a_victim(a, |s, kill| {
+        kill();
+        read_by_a_child(a, s);
+    });
+}
+
+/// By turns: each goes on where the other stopped, and both find the end.
+fn bytes_of_a_killed_peer_are_read_by_parent_and_child(a: &Actor) {
+    with_a_victim(a, |s, kill| {
+        kill();
+        let take = |what: &str, from: usize, flags: i32| {
+            let mut room = vec![0; FIRST];
+            let mut checker = Checker::starting_at(SEED, from as u64);
+            let got = io::recv(s, &mut room, libc::MSG_WAITALL | flags).count();
+            checker.take(&room[..got.unwrap_or(0)]);
+            a.note(what, checker.verdict());
+        };
+        let child = a.child("reader", || {
+            take("peeked", 0, libc::MSG_PEEK);
+            take("taken", 0, 0);
+            a.note("waiting", socket::ioctl(s, libc::FIONREAD, -1).1);
+        });
+        a.note("reader", wait_for(child));
+        a.note_mask("poll", s, libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP);
+        take("by the parent", FIRST, 0);
+        let child = a.child("last", || process::exit_now(helpers::check(s, SEED, 2 * FIRST)));
+        a.note("last", wait_for(child));
+        a.note("the end", io::recv(s, &mut [0; 1], 0));
+        socket::close(s);
+    });
+}
+
+fn bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child(a: &Actor) {
+    with_a_victim(a, |s, kill| {
+        let (out, into) = socket::pipe();
+        let child = a.child("reader", || {
+            io::read(out, &mut [0; 1]);
+            process::exit_now(helpers::check(s, SEED, 0));
+        });
+        kill();
+        socket::close(s);
+        io::write(into, b"!");
+        a.note("reader", wait_for(child));
+    });
+}
+
+/// What has arrived, and then a reset that was asked for.
+fn reset_behind(a: &Actor) -> Fd {
+    let s = a.stream();
+    a.client(|| a.note("sent", send_all(s, SEED, LEFT, 5000)));
+    a.server(|| a.until_readable(s, LEFT));
+    a.client(|| {
+        a.note("linger", socket::set_linger(s, true, 0));
+        a.note("close", socket::close(s));
+    });
+    a.server(|| a.until(s, libc::POLLERR));
+    s
+}
+
+fn bytes_before_a_reset_survive_exec(a: &Actor) {
+    let s = reset_behind(a);
+    a.server(|| {
+        let child = a.child("program", || helpers::become_checker(s, SEED, 0));
+        socket::close(s);
+        a.note("program", wait_for(child));
+    });
+}
+
+fn bytes_before_a_reset_are_read_by_a_child(a: &Actor) {
+    let s = reset_behind(a);
+    a.server(|| {
+        let child = a.child("reader", || a.note("received", receive_to_end(s, SEED)));
+        socket::close(s);
+        a.note("reader", wait_for(child));
+    });
 }
 
 /// The client's writer is blocked for long before `reader` begins.

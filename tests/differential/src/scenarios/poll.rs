@@ -37,6 +37,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     pselect_lets_signals_in_while_it_waits,
     a_signal_interrupts_poll_and_epoll,
     a_signal_interrupts_recv_or_restarts_it,
+    a_signal_finds_what_the_number_names_by_then,
+    a_sendfile_that_sleeps_does_not_notice_o_nonblock,
+    a_stream_in_the_place_of_a_full_one_takes_as_much,
     a_receive_of_all_ends_with_a_handler_once_it_has_some,
     a_look_at_all_bytes_waits_for_them,
     a_non_blocking_connect_ends_in_room,
@@ -570,6 +573,90 @@ fn a_signal_interrupts_recv_or_restarts_it(a: &Actor) {
             });
         },
     );
+}
+
+fn a_signal_finds_what_the_number_names_by_then(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        let null = socket::open_null();
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        let gives_up = |given_up: Fd, replaced: bool| {
+            if replaced {
+                socket::dup2(null, given_up)
+            } else {
+                socket::close(given_up)
+            }
+        };
+        for (what, replaced) in [("closed", false), ("another's", true)] {
+            let meanwhile = |call: &dyn Fn(Fd) -> String| {
+                let number = socket::dup(s).fd("dup");
+                let (own, thread) = (process::pid(), process::thread_id());
+                std::thread::scope(|scope| {
+                    a.thread(scope, "closer", || {
+                        a.until_asleep(own, thread);
+                        gives_up(number, replaced).value("give up");
+                        process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+                    });
+                    call(number)
+                })
+            };
+            let polls = |number| mask(poll(&[(number, POLLIN)], 15_000).1[0]);
+            a.note(format!("poll, {what}"), meanwhile(&polls));
+            let reads = |number| io::read(number, &mut [0; 8]).to_string();
+            a.note(format!("read, {what}"), meanwhile(&reads));
+            let receives = |number| io::recv(number, &mut [0; 8], 0).to_string();
+            a.note(format!("recv, {what}"), meanwhile(&receives));
+        }
+        a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+}
+
+fn a_sendfile_that_sleeps_does_not_notice_o_nonblock(a: &Actor) {
+    const SIZE: usize = 4000;
+    let s = a.stream();
+    let filled = a.told_by_client(|| fill(s)) as usize;
+    a.at_once(
+        || {
+            let file = socket::memfd();
+            let _ = pattern::write_all(file, &pattern::bytes(1, 0, SIZE));
+            let (own, thread) = (process::pid(), process::thread_id());
+            std::thread::scope(|scope| {
+                a.thread(scope, "watcher", || {
+                    a.until_asleep(own, thread);
+                    socket::set_nonblocking(s, true);
+                    a.tell("asleep");
+                });
+                a.note("sendfile", io::sendfile(s, file, 0, SIZE).0);
+            });
+        },
+        || {
+            assert_eq!(a.hear(), "asleep");
+            receive(s, 0, filled, 1 << 16);
+            a.note("the file", receive(s, 1, SIZE, 1 << 16));
+        },
+    );
+}
+
+/// More than a ring holds: where nobody reads for a while, the kernel's buffer follows.
+fn a_stream_in_the_place_of_a_full_one_takes_as_much(a: &Actor) {
+    const MORE_THAN_A_RING: u64 = 1_500_000;
+    let place = a.listen();
+    let stream = || {
+        let s =
+            if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        a.warm(s);
+        a.meet();
+        s
+    };
+    let first = stream();
+    a.server(|| {
+        let block = [0; 60_000];
+        while io::send(first, &block, libc::MSG_DONTWAIT).count().is_some() {}
+        a.note("close", socket::close(first));
+    });
+    a.client(|| a.note("close", socket::close(first)));
+    let second = stream();
+    a.server(|| a.note("much", fill(second) > MORE_THAN_A_RING));
 }
 
 fn a_non_blocking_connect_ends_in_room(a: &Actor) {

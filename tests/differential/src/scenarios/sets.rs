@@ -1,11 +1,13 @@
 //! epoll sets as descriptors: copied, moved, passed on, and held by several processes.
 
-use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, POLLIN};
+use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, POLLERR, POLLIN};
 
 use super::{scenarios, Scenario, V4};
 use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
-use crate::calls::wait::{epoll_add, epoll_create, epoll_del, epoll_mod, epoll_wait, poll};
+use crate::calls::wait::{
+    epoll_add, epoll_create, epoll_del, epoll_mod, epoll_wait, eventfd, poll,
+};
 use crate::calls::{io, other_ways, socket, Fd, Got};
 use crate::helpers;
 use crate::pattern::receive_text;
@@ -31,6 +33,15 @@ pub const ALL: &[Scenario] = scenarios![V4;
     an_epoll_set_is_taken_on_by_a_daemon,
     a_child_that_polls_an_epoll_set_is_told,
     a_child_passes_an_epoll_set_on,
+    parent_and_child_have_one_registration,
+    a_child_that_closes_a_stream_of_a_set_changes_nothing_there,
+    a_registration_outlives_its_number_while_a_thread_reads_by_it,
+    a_one_shot_that_has_told_is_found_by_a_copy_of_the_same_number,
+    an_epoll_set_tells_a_child_of_a_stream_that_was_reset,
+    a_set_is_put_into_another_after_its_edges_were_told,
+    a_set_that_a_child_put_into_another_tells_there,
+    a_one_shot_that_has_told_is_no_event_of_an_outer_set,
+    a_registration_whose_maker_closed_its_copy_tells_the_other,
 ];
 
 /// A set that holds the stream.
@@ -443,5 +454,277 @@ fn a_child_passes_an_epoll_set_on(a: &Actor) {
     a.server(|| {
         a.note("child", wait_for(child));
         a.note("told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+/// One of two processes that take turns.
+struct Turns(Fd);
+
+impl Turns {
+    fn of_two() -> [Turns; 2] {
+        let (one, other) = socket::socketpair(libc::SOCK_STREAM);
+        [Turns(one), Turns(other)]
+    }
+
+    fn pass(&self) {
+        io::send(self.0, b"x", 0).value("send");
+    }
+
+    fn take(&self) {
+        receive_text(self.0, 1);
+    }
+
+    /// The other has one turn.
+    fn give(&self) {
+        self.pass();
+        self.take();
+    }
+}
+
+fn parent_and_child_have_one_registration(a: &Actor) {
+    let s = a.stream();
+    send_a_byte(a, s);
+    a.server(|| {
+        a.until_readable(s, 1);
+        let set = watched(s);
+        let [own, others] = Turns::of_two();
+        let child = a.child("child", || {
+            others.take();
+            a.note("polled", poll(&[(s, POLLIN)], 5000).0);
+            a.note("told as the parent asked", epoll_wait(set, 4, 5000).said());
+            a.note("MOD", epoll_mod(set, s, EPOLLIN | EPOLLONESHOT, 9));
+            others.give();
+            a.note("once in all", epoll_wait(set, 4, 0).said());
+            a.note("MOD", epoll_mod(set, s, EPOLLIN | EPOLLET, 10));
+            others.give();
+            a.note("the edge is the parent's", epoll_wait(set, 4, 0).said());
+            a.note("ADD", epoll_add(set, s, EPOLLIN, 11));
+            others.give();
+            a.note("DEL", epoll_del(set, s));
+            others.give();
+            a.note("ADD", epoll_add(set, s, EPOLLIN, 13));
+            a.note("told", epoll_wait(set, 4, 5000).said());
+        });
+        a.note("MOD", epoll_mod(set, s, EPOLLIN | EPOLLOUT | EPOLLRDHUP, 8));
+        own.give();
+        a.note("told as the child asked", epoll_wait(set, 4, 5000).said());
+        own.give();
+        a.note("an edge", epoll_wait(set, 4, 5000).said());
+        a.note("DEL", epoll_del(set, s));
+        own.give();
+        a.note("MOD", epoll_mod(set, s, EPOLLIN, 12));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        own.give();
+        a.note("MOD", epoll_mod(set, s, EPOLLIN, 12));
+        a.note("ADD", epoll_add(set, s, EPOLLIN, 12));
+        own.pass();
+        a.note("child", wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("received", receive_text(s, 1));
+    });
+    a.meet();
+}
+
+fn a_registration_whose_maker_closed_its_copy_tells_the_other(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            for _ in 0..60 {
+                io::send(s, b"question", 0).value("send");
+                receive_text(s, 6);
+            }
+        },
+        || {
+            let set = epoll_create();
+            let [own, others] = Turns::of_two();
+            let child = a.child("child", || {
+                a.note("ADD", epoll_add(set, s, EPOLLIN, 7));
+                a.note("close", socket::close(s));
+                others.give();
+            });
+            own.take();
+            for round in 0..60 {
+                a.note(format!("told {round}"), epoll_wait(set, 4, 5000).said());
+                receive_text(s, 8);
+                io::send(s, b"answer", 0).value("send");
+            }
+            own.pass();
+            a.note("child", wait_for(child));
+        },
+    );
+}
+
+fn a_child_that_closes_a_stream_of_a_set_changes_nothing_there(a: &Actor) {
+    let s = a.stream();
+    let mut set = -1;
+    a.server(|| {
+        set = epoll_create();
+        a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLONESHOT, 7));
+        let child = a.child("child", || {
+            a.note("close", socket::close(s));
+        });
+        a.note("child", wait_for(child));
+    });
+    note_an_arrival(a, s, set, "once");
+    a.client(|| {
+        socket::shutdown(s, libc::SHUT_WR);
+    });
+    a.server(|| {
+        a.until_readable(s, 0);
+        a.note("its end is not told", epoll_wait(set, 4, 50).said());
+        a.note("MOD", epoll_mod(set, s, EPOLLIN | EPOLLRDHUP, 8));
+        a.note("until it is asked for", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+fn a_registration_outlives_its_number_while_a_thread_reads_by_it(a: &Actor) {
+    let s = a.stream();
+    let (mut copy, mut set) = (-1, -1);
+    let (own, others) = socket::socketpair(libc::SOCK_STREAM);
+    if a.is_client() {
+        for _ in 0..2 {
+            a.meet();
+            io::send(s, b"abc", 0);
+        }
+        return a.meet();
+    }
+    std::thread::scope(|scope| {
+        copy = socket::dup(s).fd("dup");
+        set = watched(s);
+        a.thread(scope, "reader", || {
+            io::send(others, &process::thread_id().to_ne_bytes(), 0).value("send");
+            a.note("read", receive_text(s, 3));
+        });
+        let mut thread = [0; 4];
+        io::recv(own, &mut thread, libc::MSG_WAITALL).value("recv");
+        a.until_asleep(process::pid(), i32::from_ne_bytes(thread));
+        a.note("close", socket::close(s));
+        a.meet();
+    });
+    a.meet();
+    a.until_readable(copy, 3);
+    a.note("told of the old number", epoll_wait(set, 4, 5000).said());
+    let outer = epoll_create();
+    a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
+    a.note("told outside", epoll_wait(outer, 4, 5000).said());
+    a.note("and inside", epoll_wait(set, 4, 5000).said());
+    a.note("received", receive_text(copy, 3));
+    a.note("nothing left outside", epoll_wait(outer, 4, 0).said());
+    a.meet();
+}
+
+fn a_one_shot_that_has_told_is_found_by_a_copy_of_the_same_number(a: &Actor) {
+    let s = a.stream();
+    send_a_byte(a, s);
+    a.server(|| {
+        a.until_readable(s, 1);
+        let set = epoll_create();
+        let copy = socket::dup(s).fd("dup");
+        a.note("ADD", epoll_add(set, copy, EPOLLIN | EPOLLONESHOT, 7));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("close", socket::close(copy));
+        a.note("the same number", socket::dup2(s, copy).fd("dup2") == copy);
+        a.note("ADD", epoll_add(set, copy, EPOLLIN, 8));
+        a.note("told once", epoll_wait(set, 4, 0).said());
+        a.note("MOD", epoll_mod(set, copy, EPOLLIN, 8));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("DEL", epoll_del(set, copy));
+        a.note("nothing left", epoll_wait(set, 4, 0).said());
+    });
+}
+
+fn an_epoll_set_tells_a_child_of_a_stream_that_was_reset(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        io::send(s, &[7; 50_000], 0).value("send");
+    });
+    send_a_byte(a, s);
+    a.client(|| {
+        a.until_readable(s, 50_000);
+        socket::close(s);
+    });
+    a.server(|| {
+        a.until(s, POLLERR);
+        let set = watched(s);
+        let child = note_in_child(a, set, "child");
+        a.note("child", wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+fn a_set_is_put_into_another_after_its_edges_were_told(a: &Actor) {
+    // A stream that changes its carrier may be told of twice.
+    let s = a.settled().stream();
+    send_a_byte(a, s);
+    let (mut set, mut other, mut outer) = (-1, -1, -1);
+    a.server(|| {
+        a.until_readable(s, 1);
+        let event = eventfd(0);
+        (set, other, outer) = (epoll_create(), epoll_create(), epoll_create());
+        for (set, data) in [(set, 1), (other, 2)] {
+            a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLET, data));
+            a.note("told", epoll_wait(set, 4, 5000).said());
+        }
+        a.note("ADD an event", epoll_add(other, event, EPOLLIN | EPOLLET, 3));
+        io::write(event, &1u64.to_ne_bytes()).value("write");
+        a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
+        a.note("nested", epoll_add(outer, other, EPOLLIN, 10));
+        a.note("the event is told outside", epoll_wait(outer, 4, 5000).said());
+        a.note("and inside", epoll_wait(other, 4, 5000).said());
+        a.note("nothing more outside", epoll_wait(outer, 4, 0).said());
+        a.note("nor inside", epoll_wait(set, 4, 0).said());
+    });
+    send_a_byte(a, s);
+    a.server(|| {
+        a.until_readable(s, 2);
+        a.note("told outside", epoll_wait(outer, 4, 5000).said());
+        a.note("and inside", epoll_wait(set, 4, 5000).said());
+        a.note("and inside", epoll_wait(other, 4, 5000).said());
+        a.note("received", receive_text(s, 2));
+    });
+}
+
+fn a_set_that_a_child_put_into_another_tells_there(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            for _ in 0..60 {
+                io::send(s, b"question", 0).value("send");
+                receive_text(s, 6);
+            }
+        },
+        || {
+            let (set, outer) = (epoll_create(), epoll_create());
+            let child = a.child("child", || {
+                a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
+            });
+            a.note("child", wait_for(child));
+            a.note("ADD", epoll_add(set, s, EPOLLIN, 7));
+            for round in 0..60 {
+                a.note(format!("told {round}"), epoll_wait(outer, 4, 5000).said());
+                receive_text(s, 8);
+                io::send(s, b"answer", 0).value("send");
+            }
+        },
+    );
+}
+
+fn a_one_shot_that_has_told_is_no_event_of_an_outer_set(a: &Actor) {
+    let s = a.stream();
+    send_a_byte(a, s);
+    a.server(|| {
+        a.until_readable(s, 1);
+        let (set, outer) = (epoll_create(), epoll_create());
+        a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLONESHOT, 7));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
+        let child = a.child("child", || {
+            a.note("nothing outside", epoll_wait(outer, 4, 0).said());
+            a.note("MOD", epoll_mod(set, s, EPOLLIN | EPOLLONESHOT, 8));
+        });
+        a.note("child", wait_for(child));
+        a.note("told outside", epoll_wait(outer, 4, 5000).said());
+        a.note("and inside", epoll_wait(set, 4, 5000).said());
+        a.note("once", epoll_wait(outer, 4, 0).said());
     });
 }

@@ -47,7 +47,7 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
     match (operation, asked) {
         (libc::EPOLL_CTL_ADD, Some(asked)) => add((set_fd, set_index), index, fd, asked, event),
-        (libc::EPOLL_CTL_MOD, Some(asked)) => modify(set_index, fd, asked),
+        (libc::EPOLL_CTL_MOD, Some(asked)) => modify(set_index, index, fd, asked),
         (libc::EPOLL_CTL_DEL, _) => delete((set_fd, set_index), index, fd, event),
         _ => Outcome::PassThrough,
     }
@@ -137,6 +137,7 @@ fn add(
     if !known {
         socket.memberships.lock().push(Membership { set: set_index, fd });
     }
+    socket.kin.enters(&set.kin);
     if let Some(reason) = unserved {
         attach::leave(index, reason);
     } else if socket.mode() == Mode::Attached {
@@ -186,33 +187,39 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
     Some(Outcome::Handled(0))
 }
 
-fn modify(set_index: u32, fd: i32, asked: epoll_event) -> Outcome {
+fn modify(set_index: u32, index: u32, fd: i32, asked: epoll_event) -> Outcome {
     let set = set_at(set_index);
     let watched = asked.events & (bits::ET | bits::ONESHOT) != 0;
     if watched {
         set.watched.store(true, Relaxed);
     }
     let mut inner = set.inner.lock();
-    let Some(registration) = inner.registrations.get_mut(fd) else { return Outcome::PassThrough };
-    if registration.deleted {
-        return Outcome::Failed(libc::ENOENT);
-    }
-    if asked.events & bits::EXCLUSIVE != 0 || registration.interest.events & bits::EXCLUSIVE != 0 {
+    let generation = pool::get(index).generation.load(Relaxed);
+    let its = |it: &&mut Registration| it.is_of(index, generation);
+    let Some(registration) = inner.registrations.get_mut(fd).filter(its) else {
+        return Outcome::PassThrough;
+    };
+    if asked.events & bits::EXCLUSIVE != 0 {
         return Outcome::Failed(libc::EINVAL);
     }
-    registration.ask(&asked);
     if !registration.managed {
+        // The kernel knows what it is by now: another process may have changed, deleted or added it.
         let (set_fd, change) = (set.fd.load(Relaxed), registration.change());
-        let done = handles::epoll_ctl(set_fd, change, fd, asked.events, asked.u64);
-        registration.parked &= done.is_err();
+        if let Err(error) = handles::epoll_ctl(set_fd, change, fd, asked.events, asked.u64) {
+            return Outcome::Failed(error.0);
+        }
+        registration.ask(&asked);
+        registration.parked = false;
+        registration.deleted = false;
         if watched {
             inner.remember(fd);
         }
-        return match done {
-            Ok(()) => Outcome::Handled(0),
-            Err(error) => Outcome::Failed(error.0),
-        };
+        return Outcome::Handled(0);
     }
+    if registration.deleted {
+        return Outcome::Failed(libc::ENOENT);
+    }
+    registration.ask(&asked);
     inner.ask(set.fd.load(Relaxed), fd);
     set.kick(&inner);
     Outcome::Handled(0)

@@ -7,6 +7,8 @@ use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
+use super::hush::{hush, take_out};
+use super::registration::Registration;
 use super::{each, renew_entry, set_at, tag, tagged, Cause, Inner, Set, FREE};
 use crate::attach;
 use crate::pool::{self, Membership, Mode, Socket};
@@ -41,7 +43,8 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     if registration.interest.events & bits::EXCLUSIVE != 0 {
         return Managed::Never(Reason::EpollExclusive);
     }
-    if registration.foreign || !set.may_tag() {
+    // A set that this process has not used yet may be its parent's still.
+    if registration.foreign || set.inherited.load(Relaxed) || !set.may_tag() {
         return Managed::Never(Reason::SharedWithOtherProcess);
     }
     let socket_fd = socket.fd.load(Relaxed);
@@ -59,6 +62,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
             return Managed::Later;
         }
         registration.told = State { mask: 0, arrived, ..registration.told };
+        registration.retracted = u64::MAX;
     }
     let change = registration.change();
     let events = tagged(&registration.interest);
@@ -89,9 +93,20 @@ pub fn manage_all(socket: &'static Socket) -> Managed {
     worst
 }
 
-/// A one-shot that has told, in a set of which another process has the entries too: when the kernel has
-/// told of room, under our tag, which is left out, it has the entry disabled by itself.
+/// A one-shot that has told, where others must find an entry: when the kernel has told of room, under our
+/// tag, which is left out, it has the entry disabled by itself.
 const DISABLED: u32 = bits::OUT | bits::ONESHOT;
+
+impl Registration {
+    /// Others may ask for a one-shot that has told: another process, or who uses its number for a copy.
+    fn unpark(&mut self, set_fd: i32, fd: i32) -> bool {
+        let was = core::mem::take(&mut self.parked);
+        if was {
+            let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, DISABLED, tag(fd as u32));
+        }
+        was
+    }
+}
 
 /// The stream left its slot: the kernel gets its registrations back.
 pub fn release_all(socket: &'static Socket) {
@@ -108,10 +123,11 @@ fn release(socket: &Socket, member: Membership) {
         return;
     }
     registration.place = None;
-    registration.fresh = false;
     let (interest, deleted) = (registration.interest, registration.deleted);
     registration.parked = interest.disabled && !deleted && !shared;
     let parked = registration.parked;
+    registration.echoes = interest.disabled || (interest.is_edge() && !registration.fresh);
+    registration.fresh = false;
     inner.candidates.remove(member.fd);
     let last = set.managed.fetch_sub(1, SeqCst) == 1;
     let entry = if deleted || parked {
@@ -134,17 +150,38 @@ fn release(socket: &Socket, member: Membership) {
     socket.memberships.lock().retain(|known| *known != member);
 }
 
+/// In a child whose parent did that: this process knows them as they were at the fork.
+pub fn disown_all(socket: &Socket) {
+    for member in socket.memberships.lock().iter() {
+        let set = set_at(member.set);
+        let mut inner = set.inner.lock();
+        let Some(registration) = inner.registrations.get_mut(member.fd) else { continue };
+        if core::mem::take(&mut registration.managed) {
+            registration.place = None;
+            inner.candidates.remove(member.fd);
+            set.managed.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
 /// Whether the stream is in a set under this number.
 pub fn is_registered(socket: &Socket, fd: i32) -> bool {
     socket.memberships.lock().iter().any(|member| member.fd == fd)
 }
 
-/// A number of the stream's closes, and its registrations stay: from now on the kernel's business.
+/// A number of the stream's closes, and its registrations stay: from now on the kernel's business, or
+/// still the parent's in a set that this process has not used.
 pub fn forget_number(socket: &'static Socket, fd: i32) {
     let of_number = |member: &&Membership| member.fd == fd;
     let members: Vec<_> = socket.memberships.lock().iter().filter(of_number).cloned().collect();
     for member in members {
-        release(socket, member);
+        let set = set_at(member.set);
+        if !set.inherited.load(Relaxed) {
+            release(socket, member);
+            if let Some(registration) = set.inner.lock().registrations.get_mut(fd) {
+                registration.unpark(set.fd.load(Relaxed), fd);
+            }
+        }
         remove(member.set, fd);
     }
     socket.memberships.lock().retain(|member| member.fd != fd);
@@ -185,6 +222,7 @@ pub fn stir_anew(socket: &'static Socket) {
     in_each_set(socket, |_, inner, fd| {
         if let Some(registration) = inner.registrations.get_mut(fd) {
             registration.fresh |= registration.managed;
+            registration.echoes = false;
         }
         inner.queue(fd, Cause::First);
     });
@@ -207,7 +245,7 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
     for member in socket.memberships.lock().iter() {
         if let Some(registration) = set_at(member.set).inner.lock().registrations.get_mut(member.fd)
         {
-            registration.told.arrived = registration.told.arrived.min(offset);
+            registration.retracted = registration.retracted.min(offset);
         }
     }
 }
@@ -217,16 +255,28 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
 pub fn leave_set(set_index: u32, reason: Reason) {
     take_over(set_index);
     let set = set_at(set_index);
+    if matches!(reason, Reason::NestedEpoll | Reason::PassedDescriptor) {
+        set.kin.note_watched();
+    }
     let sockets = {
         let mut inner = set.inner.lock();
         inner.kernels.get_or_insert(reason);
         inner.registrations.streams()
     };
     attach::leave_all(&sockets, reason);
-    leave_links(set);
+    leave_links(set_index);
+    hush(set);
 }
 
-fn leave_links(set: &Set) {
+/// The streams of a set have left their rings. One that has not, because the ring holds what a peer that
+/// died cannot send again, has ended: the kernel tells of that.
+fn leave_links(set_index: u32) {
+    let set = set_at(set_index);
+    let ours = |(fd, it): (i32, &Registration)| it.managed.then_some((it.socket, fd));
+    let rest: Vec<_> = set.inner.lock().registrations.all().filter_map(ours).collect();
+    for (index, fd) in rest {
+        release(pool::get(index), Membership { set: set_index, fd });
+    }
     let mut inner = set.inner.lock();
     if set.managed.load(SeqCst) == 0 {
         inner.leave_links(set.fd.load(Relaxed));
@@ -245,7 +295,8 @@ pub fn leave_set_soon(set_index: u32) -> bool {
     sockets.retain(|index| pool::get(*index).mode() == Mode::Attached);
     let done = attach::leave_soon(&sockets, Reason::SharedWithOtherProcess).is_empty();
     if done {
-        leave_links(set);
+        leave_links(set_index);
+        hush(set);
         set.kin.announce();
     }
     done
@@ -286,10 +337,9 @@ pub fn share(set_index: u32) {
     set.shared.store(true, SeqCst);
     let mut inner = set.inner.lock();
     let set_fd = set.fd.load(Relaxed);
+    let mut unparked = false;
     for (fd, registration) in inner.registrations.all_mut() {
-        if core::mem::take(&mut registration.parked) && !registration.deleted {
-            let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, DISABLED, tag(fd as u32));
-        }
+        unparked |= registration.unpark(set_fd, fd);
     }
     while let Some((fd, index)) = inner.registrations.some_deleted() {
         inner.registrations.remove(fd);
@@ -300,6 +350,11 @@ pub fn share(set_index: u32) {
         let member = Membership { set: set_index, fd };
         pool::get(index).memberships.lock().retain(|known| *known != member);
         inner = set.inner.lock();
+    }
+    let looked_at = inner.kernels.is_some();
+    drop(inner);
+    if unparked && looked_at {
+        take_out(set, |_| false);
     }
 }
 

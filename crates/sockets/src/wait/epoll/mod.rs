@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
+use core::sync::atomic::{fence, AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 
 use shunt_link::Link;
 use shunt_os::handles;
@@ -26,6 +26,7 @@ use crate::table::{self, Entry};
 use crate::wait::state;
 
 mod control;
+mod hush;
 mod members;
 mod queue;
 mod registration;
@@ -33,9 +34,9 @@ mod waiting;
 
 pub use control::control;
 pub use members::{
-    announce_all, drop_from_kernel, forget_all, forget_link, forget_number, is_registered,
-    leave_set, leave_set_soon, leave_to_others, manage_all, release_all, retract_beyond, share,
-    share_all, stir, stir_anew, Managed,
+    announce_all, disown_all, drop_from_kernel, forget_all, forget_link, forget_number,
+    is_registered, leave_set, leave_set_soon, leave_to_others, manage_all, release_all,
+    retract_beyond, share, share_all, stir, stir_anew, Managed,
 };
 pub use waiting::{wait, Limits};
 
@@ -120,15 +121,17 @@ pub fn opened(fd: i32) {
     let index = match free.0.pop() {
         Some(index) => index,
         None if (free.1 as usize) < SETS => {
+            // In this order: a child that another thread forks meanwhile finds all that are counted.
+            let place = &POOL[free.1 as usize];
+            if place.load(Relaxed).is_null() {
+                place.store(Box::into_raw(Box::new(Set::new())), Release);
+            }
+            fence(Release);
             free.1 += 1;
             free.1 - 1
         }
         None => return,
     };
-    let place = &POOL[index as usize];
-    if place.load(Relaxed).is_null() {
-        place.store(Box::into_raw(Box::new(Set::new())), Release);
-    }
     let set = set_at(index);
     set.fd.store(fd, Relaxed);
     set.descriptors.store(1, Relaxed);
@@ -315,6 +318,7 @@ impl Inner {
         if let Some(registration) = self.registrations.get_mut(fd) {
             if !registration.managed && registration.interest.data == data {
                 registration.fresh = false;
+                registration.echoes = false;
                 if events & bits::OUT != 0 {
                     registration.told.fulls = pool::get(registration.socket).fulls.load(Relaxed);
                 }
@@ -339,6 +343,7 @@ impl Inner {
         self.era = self.era.next();
         if let Some(registration) = self.registrations.get_mut(fd) {
             registration.managed = true;
+            registration.echoes = false;
             registration.tells_room = registration.interest.wants_out();
             registration.ours_since = self.era;
         }
@@ -394,6 +399,7 @@ impl Inner {
         self.candidates.clear();
         for (_, registration) in self.registrations.all_mut() {
             registration.managed = false;
+            registration.echoes = false;
             registration.place = None;
         }
     }

@@ -45,6 +45,10 @@ pub struct Registration {
     pub foreign: bool,
     /// What the last report of an edge-triggered registration told.
     pub told: State,
+    /// What was told as having arrived beyond this comes once more.
+    pub retracted: u64,
+    /// The kernel has it again, as a new entry, which tells once more of what was told.
+    pub echoes: bool,
     /// Added or changed since: whatever is ready is reported.
     pub fresh: bool,
     /// Counts what was asked and told: a thread that looked before must look again.
@@ -67,6 +71,8 @@ impl Registration {
             parked: false,
             foreign: false,
             told: State::default(),
+            retracted: u64::MAX,
+            echoes: false,
             fresh: true,
             version: 0,
             apart: true,
@@ -91,6 +97,7 @@ impl Registration {
     pub fn ask(&mut self, asked: &epoll_event) {
         self.interest = Interest::new(asked.events, asked.u64);
         self.fresh = true;
+        self.echoes = false;
         self.version = self.version.wrapping_add(1);
     }
 
@@ -99,7 +106,8 @@ impl Registration {
         let asked = self.interest.events;
         let ends = now.mask & ENDS;
         self.fresh
-            || (asked & (bits::IN | bits::RDNORM) != 0 && now.arrived > self.told.arrived)
+            || (asked & (bits::IN | bits::RDNORM) != 0
+                && now.arrived > self.told.arrived.min(self.retracted))
             || ends & !self.told.mask != 0
             || (asked & (bits::OUT | bits::WRNORM) != 0
                 && now.mask & bits::OUT != 0
@@ -109,6 +117,7 @@ impl Registration {
     pub fn tell(&mut self, now: &State) {
         let fulls = if now.mask & bits::OUT != 0 { now.fulls } else { self.told.fulls };
         self.told = State { fulls, ..*now };
+        self.retracted = u64::MAX;
         self.fresh = false;
         self.version = self.version.wrapping_add(1);
     }
@@ -185,6 +194,7 @@ impl Registrations {
         self.set_apart(fd, false);
         if let Some(registration) = self.get_mut(fd) {
             registration.deleted = true;
+            registration.parked = false;
         }
     }
 

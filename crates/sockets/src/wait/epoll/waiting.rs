@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::epoll_event;
 use shunt_link::Link;
-use shunt_os::{clock, park, real, set_errno};
+use shunt_os::{clock, critical, park, real, set_errno};
 use shunt_stats::Reason;
 
 use super::members::{leave_set, take_over};
@@ -318,6 +318,7 @@ unsafe fn wait_managed(
     limits: Limits,
     began: u64,
 ) -> Outcome {
+    let handled = critical::handled();
     let mut spun = false;
     loop {
         drain_links(set);
@@ -360,6 +361,10 @@ unsafe fn wait_managed(
                 Spun::LostCore => set.policy.overloaded(),
                 Spun::InVain => {}
             }
+        }
+        // To the program the thread sleeps already.
+        if limits.mask.is_null() && critical::handled() != handled {
+            return Outcome::Failed(libc::EINTR);
         }
         let era = set.inner.lock().era;
         // SAFETY: the caller's buffer.

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::pollfd;
 use shunt_link::Link;
+use shunt_os::handles;
 
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
@@ -35,8 +36,8 @@ pub struct Held {
 pub enum Watch {
     /// A stream of ours.
     Stream(&'static Socket),
-    /// The kernel is asked by the number.
-    Kernel,
+    /// The kernel is asked by this number.
+    Kernel(i32),
     /// The number has gone over to another stream.
     Nobody,
 }
@@ -50,6 +51,14 @@ fn attached((index, generation): Name) -> Option<&'static Socket> {
     let socket = pool::get(index);
     let is_it = socket.generation.load(Relaxed) == generation;
     (is_it && socket.mode() == Mode::Attached).then_some(socket)
+}
+
+/// A number of a stream that is on TCP for good.
+fn number_of((index, generation): Name) -> Option<i32> {
+    let socket = pool::get(index);
+    let number = socket.fd.load(SeqCst);
+    let is_it = socket.generation.load(SeqCst) == generation;
+    (is_it && number >= 0).then_some(number)
 }
 
 impl Held {
@@ -98,11 +107,12 @@ impl Held {
     }
 
     pub fn watch(&self, position: usize, fd: i32) -> Watch {
-        match self.stream(position) {
-            Some(socket) => Watch::Stream(socket),
-            None if self.named[position] == Named::Other => Watch::Kernel,
-            None if self.named[position] == named(fd) => Watch::Kernel,
-            None => Watch::Nobody,
+        match (self.named[position], self.stream(position)) {
+            (_, Some(socket)) => Watch::Stream(socket),
+            (Named::Other, None) => Watch::Kernel(fd),
+            (Named::Stream(name), None) if named(fd) == Named::Stream(name) => Watch::Kernel(fd),
+            (Named::Stream(name), None) => number_of(name).map_or(Watch::Nobody, Watch::Kernel),
+            (Named::Told, None) => Watch::Nobody,
         }
     }
 
@@ -136,6 +146,27 @@ impl Held {
                 self.named[position] = Named::Told;
             }
         }
+    }
+
+    /// A stream that is on TCP for good and has lost its number: by another it is waited for until it has
+    /// something, which the look at the list's numbers has not shown then. True if there is one without any
+    /// number: the list is to be looked at once more.
+    pub fn forget_lost(&mut self, list: &[pollfd]) -> bool {
+        let mut some = false;
+        for (position, entry) in list.iter().enumerate() {
+            let told = match self.watch(position, entry.fd) {
+                Watch::Stream(_) => false,
+                Watch::Kernel(fd) => fd != entry.fd && handles::poll_now(fd, entry.events) != 0,
+                Watch::Nobody => {
+                    some |= self.named[position] != Named::Told;
+                    true
+                }
+            };
+            if told {
+                self.named[position] = Named::Told;
+            }
+        }
+        some
     }
 
     /// Whether some position cannot be waited for as before: a stream that was held there is on TCP for

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_carriers::shm::worth_telling;
 use shunt_link::Link;
-use shunt_os::{clock, handles, park, real, set_errno, threads};
+use shunt_os::{clock, critical, handles, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
@@ -197,7 +197,7 @@ fn links_of(streams: impl Iterator<Item = &'static Socket>) -> Vec<&'static Link
 
 fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Outcome {
     park::test_cancel();
-    let began = clock::now_ns();
+    let (began, handled) = (clock::now_ns(), critical::handled());
     let mut spun = false;
     let mut box_: Option<BellBox> = None;
     let mut held: Option<Held> = None;
@@ -243,9 +243,13 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             }
         }
         let left = || timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+        // A handler may have run since the call began; to the program the thread has slept meanwhile.
+        if mask.is_null() && critical::handled() != handled {
+            break told_to_interrupted(list, libc::EINTR);
+        }
         let held = held.get_or_insert_with(|| Held::of(list));
         if !sleep(list, held, box_.get_or_insert_with(bells::take), left, mask) {
-            break Outcome::Genuine(-1);
+            break told_to_interrupted(list, shunt_os::errno());
         }
     };
     if let Some(mut held) = held {
@@ -255,6 +259,18 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         bell_box.give_back();
     }
     outcome
+}
+
+/// Who is interrupted looks once more at the numbers, and is told of what there is.
+fn told_to_interrupted(list: &mut [pollfd], number: i32) -> Outcome {
+    let ready = look(list);
+    // SAFETY: no box, the program's list; the signal has been delivered.
+    let more = unsafe { kernel(list, None, Some(0), core::ptr::null()) }.unwrap_or(0);
+    if ready + more > 0 {
+        Outcome::Handled((ready + more) as isize)
+    } else {
+        Outcome::Failed(number)
+    }
 }
 
 /// Sleeps until the numbers of the list are worth another look. A thread that is woken for nothing sleeps
@@ -268,6 +284,9 @@ fn sleep(
     mask: *const sigset_t,
 ) -> bool {
     loop {
+        if held.forget_lost(list) {
+            return true;
+        }
         let began = clock::now_ns();
         let slept = sleep_once(list, held, bell_box, &left, mask);
         if slept != Slept::Not {
@@ -430,7 +449,7 @@ unsafe fn kernel(
     let watch = |position: usize, fd: i32| match (beside, attached(fd)) {
         (Some((_, held)), _) => held.watch(position, fd),
         (None, Some((_, socket))) => Watch::Stream(socket),
-        (None, None) => Watch::Kernel,
+        (None, None) => Watch::Kernel(fd),
     };
     for (position, (to, from)) in asked.iter_mut().zip(list.iter()).enumerate() {
         *to = match watch(position, from.fd) {
@@ -441,7 +460,7 @@ unsafe fn kernel(
                 events: companion_events(socket, from.events),
                 revents: 0,
             },
-            Watch::Kernel => pollfd { fd: from.fd, events: from.events, revents: 0 },
+            Watch::Kernel(fd) => pollfd { fd, events: from.events, revents: 0 },
             Watch::Nobody => *to,
         };
     }
@@ -455,13 +474,16 @@ unsafe fn kernel(
         return Err(());
     }
     let mut ready = 0;
+    let rang = asked[list.len()].revents != 0;
     for (position, (from, to)) in asked.iter().zip(list.iter_mut()).enumerate() {
         if from.revents == 0 {
             continue;
         }
         match watch(position, to.fd) {
+            // Its number was closed meanwhile, which wakes nobody: a signal did.
+            Watch::Stream(_) if from.revents & libc::POLLNVAL != 0 && !rang => ready += 1,
             Watch::Stream(socket) => socket.companion_stirred.store(true, Release),
-            Watch::Kernel | Watch::Nobody => {
+            Watch::Kernel(_) | Watch::Nobody => {
                 to.revents = from.revents;
                 ready += 1;
             }

@@ -1,0 +1,111 @@
+//! What a process does before it becomes another program.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_os::handles;
+use shunt_stats::Reason;
+
+use super::{announce_on_tcp, touch};
+use crate::pool::{self, Mode};
+use crate::table::{self, Entry};
+use crate::{attach, process, wait};
+
+/// Before exec: streams that the new program will hold go back to TCP. Those that exec closes
+/// need nothing: the link closes with them.
+pub fn before_exec() {
+    prepare_exec(false);
+}
+
+/// Before this very process becomes another program.
+pub fn before_exec_in_place() {
+    prepare_exec(true);
+}
+
+fn prepare_exec(in_place: bool) {
+    if !process::enabled() || !pool::any() {
+        return;
+    }
+    let vfork = process::in_vfork_child();
+    if in_place && !vfork {
+        // The new program does not hold them: the other processes of the family may know.
+        let closed = closed_by_exec(socket_of);
+        attach::settle_before_end();
+        for index in closed {
+            // For a child that has one and has not used it yet.
+            let socket = pool::get(index);
+            attach::reset_unread_at_exec(socket);
+            announce_on_tcp(socket);
+            socket.kin.hold(false);
+        }
+        // Who has one besides is not told of what closes.
+        wait::epoll::each(|index, _| wait::epoll::leave_to_others(index));
+        for index in closed_by_exec(set_of) {
+            wait::epoll::kin(index).hold(false);
+        }
+    }
+    let mut leaving = Vec::new();
+    table::each(0, u32::MAX, |fd, entry| {
+        let Entry::Socket(index) = entry else { return };
+        let socket = pool::get(index);
+        if socket.mode() == Mode::Free || !handles::survives_exec(fd) {
+            return;
+        }
+        match socket.mode() {
+            // In a vfork child this is the parent's memory: its stream leaves the ring, which is
+            // what sharing the descriptor asks for anyway.
+            Mode::Attached => leaving.push(index),
+            // The parent's service thread runs on, and may be about to put it on a ring. (Its
+            // rendezvous is the parent's descriptor: not ours to close.)
+            Mode::Plain if vfork => socket.pinned.store(true, SeqCst),
+            Mode::Plain => attach::leave(index, Reason::Exec),
+            Mode::Inherited if !vfork => touch(index),
+            // It left with a set, or long ago: a child that has not used it yet could not ask any more.
+            Mode::Left => announce_on_tcp(socket),
+            _ => {}
+        }
+    });
+    attach::leave_all(&leaving, Reason::Exec);
+    leaving.into_iter().for_each(|index| announce_on_tcp(pool::get(index)));
+}
+
+/// The exec that was prepared for did not happen.
+pub fn after_failed_exec() {
+    if !process::enabled() || !pool::any() || process::in_vfork_child() {
+        return;
+    }
+    for socket in closed_by_exec(socket_of).into_iter().map(pool::get) {
+        attach::unread_stays(socket);
+        socket.kin.hold(true);
+    }
+    closed_by_exec(set_of).into_iter().for_each(|index| wait::epoll::kin(index).hold(true));
+}
+
+fn socket_of(entry: Entry) -> Option<u32> {
+    match entry {
+        Entry::Socket(index) => Some(index),
+        _ => None,
+    }
+}
+
+fn set_of(entry: Entry) -> Option<u32> {
+    match entry {
+        Entry::Set(index) => Some(index),
+        _ => None,
+    }
+}
+
+/// Sockets, or sets, of which no descriptor survives exec.
+fn closed_by_exec(chosen: fn(Entry) -> Option<u32>) -> Vec<u32> {
+    let (mut all, mut kept) = (Vec::new(), Vec::new());
+    table::each(0, u32::MAX, |fd, entry| {
+        let Some(index) = chosen(entry) else { return };
+        all.push(index);
+        if handles::survives_exec(fd) {
+            kept.push(index);
+        }
+    });
+    all.sort_unstable();
+    all.dedup();
+    all.retain(|index| !kept.contains(index));
+    all
+}

@@ -1,0 +1,273 @@
+//! What the processes of one family know of each other's share in a stream or an epoll set.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+
+use shunt_os::{clock, handles, mapping, raw};
+
+use crate::process;
+
+/// Streams that were open at some fork, ever, in one family of processes.
+const FAMILY_MAX: usize = 1 << 18;
+
+/// Memory that a family of forked processes shares: how many of them hold a stream or an epoll set,
+/// and whether somebody other than its owner wants to use it.
+#[repr(C)]
+struct Family {
+    next: AtomicU32,
+    members: [Member; FAMILY_MAX],
+}
+
+#[repr(C)]
+struct Member {
+    /// Processes that have not closed it.
+    holders: AtomicU32,
+    /// 0: the owner may keep it on the ring. 1: asked to leave. 2: on TCP; a set is the kernel's.
+    state: AtomicU32,
+}
+
+/// How long a child without a bell waits for its parent.
+const UNHEARD_NS_MAX: u64 = 200_000_000;
+
+const ASKED: u32 = 1;
+const ON_TCP: u32 = 2;
+/// A set has had entries of ours, and has its owner's still unless that was asked.
+const TAGGED: u32 = 4;
+/// A stream was put into a set, or a set is watched, by one who may be gone: it is the kernel's for good.
+const WATCHED: u32 = 8;
+
+/// What a process knows of its family's share in a stream or set.
+pub struct Kin {
+    /// Its number in the family, 0 if it never was open at a fork.
+    number: AtomicU32,
+    /// A fork under way has counted the child as a holder.
+    counted_for_child: AtomicBool,
+    /// While inherited: the process whose it is, and the bell of its service thread.
+    owner: AtomicI32,
+    owner_bell: AtomicI32,
+}
+
+impl Default for Kin {
+    fn default() -> Kin {
+        Kin {
+            number: AtomicU32::new(0),
+            counted_for_child: AtomicBool::new(false),
+            owner: AtomicI32::new(0),
+            owner_bell: AtomicI32::new(-1),
+        }
+    }
+}
+
+impl Kin {
+    /// It is another one's from now on.
+    pub fn forget(&self) {
+        self.number.store(0, Relaxed);
+    }
+
+    fn member(&self) -> Option<&'static Member> {
+        let number = self.number.load(SeqCst);
+        if number == 0 {
+            return None;
+        }
+        family()?.members.get(number as usize)
+    }
+
+    /// Whether no other process that we know of holds it.
+    pub fn is_sole_holder(&self) -> bool {
+        self.member().is_none_or(|member| member.holders.load(Acquire) <= 1)
+    }
+
+    /// This process has closed it.
+    pub fn let_go(&self) {
+        self.hold(false);
+        self.forget();
+    }
+
+    pub(super) fn hold(&self, more: bool) {
+        let Some(member) = self.member() else { return };
+        if more {
+            member.holders.fetch_add(1, AcqRel);
+        } else {
+            member.holders.fetch_sub(1, AcqRel);
+        }
+    }
+
+    /// A stream comes into a set: where others have both, they are told of it by the kernel alone, for good.
+    pub fn enters(&self, set: &Kin) {
+        if !self.is_sole_holder() && !set.is_sole_holder() {
+            self.note_watched();
+        }
+    }
+
+    /// Whether this process has a stream alone, and knows every set that it is in.
+    pub fn may_pair(&self) -> bool {
+        self.is_sole_holder()
+            && self.member().is_none_or(|it| it.state.load(Acquire) & WATCHED == 0)
+    }
+
+    /// Only the kernel can tell whoever watches a set, in whatever process.
+    pub fn note_watched(&self) {
+        if let Some(member) = self.member() {
+            member.state.fetch_or(WATCHED, SeqCst);
+        }
+    }
+
+    /// Tells whoever else holds it that this process has nothing of ours in it.
+    pub fn announce(&self) {
+        if let Some(member) = self.member() {
+            member.state.fetch_or(ON_TCP, AcqRel);
+            shunt_os::park::wake_all(&member.state);
+        }
+    }
+
+    /// Whether another process that we know of held it at any time.
+    pub(super) fn was_shared(&self) -> bool {
+        self.number.load(Relaxed) != 0
+    }
+
+    /// Its sole holder takes a stream to a ring: what was announced to others was to those who are gone.
+    pub fn begin_ownership(&self) {
+        if let Some(member) = self.member() {
+            member.state.store(0, Release);
+        }
+    }
+
+    /// The child that is about to be forked is one more holder. False if it cannot be told of what happens.
+    pub(super) fn count_child(&self) -> bool {
+        self.count().is_some()
+    }
+
+    /// As [`count_child`](Self::count_child), of a set, which may have entries of ours.
+    pub(super) fn count_child_of_set(&self, tagged: bool) -> bool {
+        let alone = self.is_sole_holder();
+        let Some(member) = self.count() else { return false };
+        if alone {
+            member.state.fetch_and(WATCHED, SeqCst);
+        }
+        if tagged {
+            member.state.fetch_or(TAGGED, SeqCst);
+        }
+        true
+    }
+
+    fn count(&self) -> Option<&'static Member> {
+        if self.number.load(Relaxed) == 0 {
+            let family = make_family()?;
+            let number = family.next.fetch_add(1, Relaxed) + 1;
+            let member = family.members.get(number as usize)?;
+            member.holders.store(1, Release);
+            // Who tags a set stores that and then looks for its number (`may_tag`).
+            self.number.store(number, SeqCst);
+        }
+        self.hold(true);
+        self.counted_for_child.store(true, Relaxed);
+        self.member()
+    }
+
+    /// The fork is over; a child that there is not holds nothing.
+    pub fn counted(&self, failed: bool) {
+        // What was closed meanwhile has let go of its member.
+        if self.counted_for_child.swap(false, Relaxed) && failed {
+            self.hold(false);
+        }
+    }
+
+    /// In a forked child: it is the parent's.
+    pub fn inherit(&self, bell: i32) {
+        self.owner.store(process::pid(), Relaxed);
+        self.owner_bell.store(bell, Relaxed);
+    }
+
+    /// Asks the owner to take it back to TCP, and waits until that is done. False if the owner is gone.
+    pub(super) fn ask_owner(&self) -> bool {
+        let Some(member) = self.member() else { return false };
+        let settled = || member.state.load(Acquire) & ON_TCP != 0;
+        // An owner that closed it took it back before; one that died left that to the peer, which does
+        // it when the link closes.
+        let shared = || member.holders.load(Acquire) > 1;
+        if shared() && !settled() {
+            member.state.fetch_or(ASKED, AcqRel);
+            let bell = self.owner_bell.load(Relaxed);
+            if bell >= 0 {
+                handles::ring(bell);
+            }
+        }
+        let owner = self.owner.load(Relaxed);
+        // An owner whose service had ended has no bell, and perhaps nobody to answer.
+        let has_bell = self.owner_bell.load(Relaxed) >= 0;
+        let give_up_ns = if has_bell { u64::MAX } else { clock::now_ns() + UNHEARD_NS_MAX };
+        while !settled() && shared() {
+            let state = member.state.load(Acquire);
+            if state & ON_TCP != 0 || !raw::runs(owner) || clock::now_ns() >= give_up_ns {
+                break;
+            }
+            // The wait is for the owner's service thread; its death is noticed by the timeout.
+            let _ = shunt_os::park::wait(&member.state, state, Some(10_000_000));
+        }
+        settled()
+    }
+
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.member().is_some_and(|member| member.state.load(Acquire) & (ASKED | ON_TCP) == ASKED)
+    }
+
+    /// Before entries of ours are put into a set. False once another process wanted to use it.
+    pub fn may_tag(&self) -> bool {
+        let Some(member) = self.member() else { return true };
+        member.state.fetch_or(TAGGED, SeqCst) & (ASKED | ON_TCP | WATCHED) == 0
+    }
+
+    /// Whether others used a set as well, and are gone.
+    #[inline]
+    pub fn is_renewable(&self) -> bool {
+        self.member().is_some_and(|member| {
+            let state = member.state.load(SeqCst);
+            member.holders.load(Acquire) <= 1
+                && state & (ASKED | ON_TCP) != 0
+                && state & WATCHED == 0
+        })
+    }
+
+    /// Such a set is this process's again. True once.
+    pub fn renew(&self) -> bool {
+        let asked =
+            |member: &Member| member.state.fetch_and(TAGGED, SeqCst) & (ASKED | ON_TCP) != 0;
+        self.is_renewable() && self.member().is_some_and(asked)
+    }
+
+    /// A child uses a set of its parent's: it becomes the kernel's. True if that is so; the owner may
+    /// have gone without a word.
+    pub fn claim_set(&self) -> bool {
+        let Some(member) = self.member() else { return false };
+        if member.state.fetch_or(ASKED, SeqCst) & TAGGED == 0 {
+            self.announce();
+        }
+        self.ask_owner()
+    }
+}
+
+static FAMILY: AtomicPtr<Family> = AtomicPtr::new(null_mut());
+
+/// Whether this process has a family.
+pub(super) fn is_there() -> bool {
+    family().is_some()
+}
+
+fn family() -> Option<&'static Family> {
+    let family = FAMILY.load(Acquire);
+    // SAFETY: never unmapped.
+    (!family.is_null()).then(|| unsafe { &*family })
+}
+
+fn make_family() -> Option<&'static Family> {
+    if let Some(family) = family() {
+        return Some(family);
+    }
+    let mapped = mapping::anonymous_shared(core::mem::size_of::<Family>()).ok()?;
+    let fresh = mapped.base.as_ptr().cast::<Family>();
+    if FAMILY.compare_exchange(null_mut(), fresh, AcqRel, Acquire).is_err() {
+        // SAFETY: nobody has seen it.
+        unsafe { mapping::unmap(mapped) };
+    }
+    family()
+}
