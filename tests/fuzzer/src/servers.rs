@@ -90,8 +90,6 @@ pub struct Servers {
     pub reports: PathBuf,
     /// What a call may take. It is far above what any takes, and only ends what hangs.
     pub watchdog: Cell<Duration>,
-    /// Combinations that are known to differ are left out (see KNOWN in the conductor).
-    pub leaves_out_known: Cell<bool>,
     /// Every step and what it saw is printed.
     pub shows: Cell<bool>,
 }
@@ -113,7 +111,6 @@ impl Servers {
             accelerated,
             reports,
             watchdog,
-            leaves_out_known: Cell::new(true),
             shows: Cell::new(false),
         }
     }

@@ -33,6 +33,8 @@ pub struct EndState {
     pub held: bool,
     /// More was written than surely fits; until all is taken nobody knows if there is room.
     pub stuffed: bool,
+    /// More was written than surely fits into TCP's window; until all is taken nobody knows what has arrived.
+    pub crowded: bool,
     pub reading_shut: bool,
     pub closed: bool,
     pub reset: bool,
@@ -59,6 +61,7 @@ impl EndState {
             cut: false,
             held: false,
             stuffed: false,
+            crowded: false,
             reading_shut: false,
             closed: false,
             reset: false,
@@ -166,10 +169,12 @@ impl World {
     }
 
     pub fn wrote(&mut self, end: End, bytes: u64) {
-        let stuffed = self.waiting(end.peer()) + bytes > self.room(end);
+        let total = self.waiting(end.peer()) + bytes;
+        let room = self.room(end);
         let state = self.state_mut(end);
         state.written += bytes;
-        state.stuffed |= stuffed;
+        state.stuffed |= total > room;
+        state.crowded |= total > room / 2;
         if bytes > 0 && self.state(end.peer()).closed && !self.state(end).reset {
             self.state_mut(end).reset = true;
             self.stirred.push(end);
@@ -186,6 +191,7 @@ impl World {
         writer.taken += bytes;
         if writer.taken >= writer.written {
             writer.stuffed = false;
+            writer.crowded = false;
         }
     }
 
@@ -245,9 +251,7 @@ impl World {
         }
         let reset = self.waiting(end) > 0 || self.state(end).linger_zero;
         // What the other kernel has not taken into its window is lost with a reset.
-        let much = self.waiting(end.peer()) > self.room(end) / 2
-            || self.state(end).stuffed
-            || self.state(end).held;
+        let much = self.state(end).crowded || self.state(end).held;
         let state = self.state_mut(end);
         state.closed = true;
         state.finished = true;
@@ -258,7 +262,7 @@ impl World {
             let survivor = self.state_mut(end.peer());
             survivor.reset = true;
             survivor.spoiled |= unlike;
-        } else if self.state(end).stuffed {
+        } else if self.state(end).crowded {
             // Behind bytes that found no room, the end of the stream arrives at any time later.
             self.state_mut(end.peer()).spoiled = true;
         }

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// Events of the other process may come this late.
 const LATE: Duration = Duration::from_millis(1000);
 
+/// So many bytes arrive at once by every carrier.
+const PIECE_MIN: u64 = 500;
+
 /// What a sleeping call waits for.
 #[derive(Clone, Debug)]
 enum Sleep {
@@ -265,6 +268,9 @@ impl Conductor<'_> {
         let Some(sleeper) = self.player(who).asleep.take() else { return };
         let end = sleeper.sleep.end();
         let reply = self.reply(who);
+        // A send that sleeps beside it may have taken the error.
+        let beside = self.is_writing(end) && self.world.state(end).reset;
+        self.world.state_mut(end).spoiled |= beside;
         let said = match &sleeper.job {
             Job::Do(Operation::Send { .. }) => {
                 let Sleep::Room { size, .. } = sleeper.sleep else { return };
@@ -273,7 +279,8 @@ impl Conductor<'_> {
                 // How much had found room before is the kernel's affair.
                 let ended = self.world.write_ends(end);
                 self.world.state_mut(end).spoiled |= ended;
-                let unsure = sleeper.disturbed || ended || reply.said == "all";
+                // With a signal, perhaps, that another thread of its process was sent.
+                let unsure = sleeper.disturbed || ended || reply.said.starts_with("all");
                 if unsure && self.outcome.hung.is_none() {
                     "some".to_owned()
                 } else {
@@ -284,6 +291,11 @@ impl Conductor<'_> {
             job @ Job::Do(Operation::Receive { .. })
                 if self.slot_of_job(who, job) != Some(end) && reply.moved > 0 =>
             {
+                // Nor how many pieces there were, and so what is left.
+                if self.world.waiting(end) > PIECE_MIN {
+                    self.world.state_mut(end).spoiled = true;
+                    self.world.state_mut(end.peer()).spoiled = true;
+                }
                 self.world.took(end, reply.moved);
                 "some".to_owned()
             }
@@ -334,7 +346,8 @@ impl Conductor<'_> {
     /// Without what is not promised at this moment.
     fn shown(&self, end: End, said: &str) -> String {
         let unsure_room = !self.world.room_is_sure(end, self.program.settings.ring_bytes);
-        let held = self.world.state(end.peer()).held;
+        // A call that sleeps for more takes what there is, soon.
+        let held = self.world.state(end.peer()).held || self.is_reading(end);
         let cut = self.world.state(end.peer()).cut || self.world.state(end).spoiled;
         if cut && !said.contains("wrong") {
             return "cut".to_owned();

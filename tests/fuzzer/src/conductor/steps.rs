@@ -27,10 +27,6 @@ impl Conductor<'_> {
         self.outcome.operations += u64::from(after > before || sleeps);
     }
 
-    fn known(&self) -> bool {
-        self.servers.leaves_out_known.get()
-    }
-
     /// Every eighth step asks where its stream is.
     fn look_for_ring(&mut self, step: &Step) {
         if self.mode != Mode::Both || self.step % 8 != 3 {
@@ -130,11 +126,11 @@ impl Conductor<'_> {
     }
 
     /// Another call is writing at this end.
-    fn is_writing(&self, end: End) -> bool {
+    pub(super) fn is_writing(&self, end: End) -> bool {
         self.sleeps_at(|sleep| matches!(sleep, Sleep::Room { end: at, .. } if *at == end))
     }
 
-    fn is_reading(&self, end: End) -> bool {
+    pub(super) fn is_reading(&self, end: End) -> bool {
         self.sleeps_at(|sleep| matches!(sleep, Sleep::Bytes { end: at, .. } if *at == end))
     }
 
@@ -209,7 +205,7 @@ impl Conductor<'_> {
         if (all || flags.contains(&Flag::Peek)) && peer.urgent_sent {
             return;
         }
-        if peer.stuffed && waiting > 0 {
+        if (peer.stuffed || peer.crowded && all && !blocks) && waiting > 0 {
             return self.drain(by, op, end, slot);
         }
         let enough = waiting >= need || ended;
@@ -233,7 +229,9 @@ impl Conductor<'_> {
             }
             command.may_sleep = true;
             command.waiting = size;
-            return self.put_to_sleep(by, &command, Sleep::Bytes { end, count: need });
+            // Who sleeps is not woken below the mark, though a call that comes then would not wait.
+            let count = need.max(low_water);
+            return self.put_to_sleep(by, &command, Sleep::Bytes { end, count });
         }
         if low_water > 1 && !enough && blocks {
             // What a time-out leaves below the mark is taken or not.
@@ -279,6 +277,7 @@ impl Conductor<'_> {
         self.observe(self.step, reply.said);
         self.world.wrote(end, reply.moved);
         self.world.state_mut(end).stuffed = true;
+        self.world.state_mut(end).crowded = true;
     }
 
     fn transfer(&mut self, by: Who, op: &Operation, slot: u8, size: u32, read_piece: u32) {
@@ -321,7 +320,7 @@ impl Conductor<'_> {
     fn shutdown(&mut self, by: Who, op: &Operation, slot: u8, how: How) {
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
         // An end of stream behind bytes that found no room is seen at any time later.
-        if self.world.state(end).stuffed {
+        if self.world.state(end).crowded {
             return;
         }
         self.plainly(by, op);
@@ -330,7 +329,7 @@ impl Conductor<'_> {
         }
         if how != How::Write {
             // What had not found room yet comes too late.
-            let late = self.world.state(end.peer()).stuffed || self.world.nagle;
+            let late = self.world.state(end.peer()).crowded || self.world.nagle;
             self.world.state_mut(end.peer()).cut |= late;
             for end in [end, end.peer()] {
                 self.world.state_mut(end).spoiled |= late;
@@ -376,7 +375,10 @@ impl Conductor<'_> {
             let mut words = said.split(' ').skip(1);
             ends.iter().all(|end| {
                 let word = words.next().unwrap_or_default();
-                end.is_none_or(|end| word.contains("IN") || !conductor.world.readable(end))
+                end.is_none_or(|end| {
+                    let unsure = conductor.is_reading(end);
+                    word.contains("IN") || unsure || !conductor.world.readable(end)
+                })
             })
         };
         let said = self.ask_until(by, &Job::Do(op.clone()), &shown, &good);
@@ -470,12 +472,8 @@ impl Conductor<'_> {
     fn bytes_waiting(&mut self, by: Who, op: &Operation, slot: u8) {
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
         let writer = self.world.state(end.peer());
-        let unsure = writer.held || writer.urgent_sent || writer.cut || writer.stuffed;
+        let unsure = writer.held || writer.urgent_sent || writer.cut || writer.crowded;
         if unsure || self.is_writing(end.peer()) || self.is_reading(end) {
-            return;
-        }
-        // What is not in the receiver's window yet is not counted.
-        if self.world.waiting(end) > self.world.room(end) / 2 {
             return;
         }
         let waiting = self.world.waiting(end).to_string();
@@ -544,12 +542,6 @@ impl Conductor<'_> {
     }
 
     fn exit(&mut self, by: Who, op: &Operation) {
-        // KNOWN 49: what it had not read makes a reset that another call is told of.
-        let slots = self.world.slots.get(&by.process()).copied().unwrap_or_default();
-        let unread = |slot: &Slot| self.world.waiting(slot.end) > 0;
-        if self.known() && slots.iter().flatten().any(unread) {
-            return;
-        }
         // A process whose calls sleep ends like one that is killed.
         say(self.control(by), &self.command(op, End { stream: 0, side: 0 }, 0, 0));
         let process = by.process();
@@ -605,11 +597,6 @@ impl Conductor<'_> {
             self.world.waiting(slot.end) > 0 && self.world.holders(slot.end) > own
         };
         if whom == by.process() || self.players[&whom].gone || slots.iter().flatten().any(leaves) {
-            return;
-        }
-        // KNOWN 49: as in `exit`.
-        let unread = |slot: &Slot| self.world.waiting(slot.end) > 0;
-        if self.known() && slots.iter().flatten().any(unread) {
             return;
         }
         for held in slots.iter().flatten() {
