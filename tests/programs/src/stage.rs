@@ -157,6 +157,11 @@ impl Stage {
         })
     }
 
+    /// Streams that were on a ring and went back to TCP.
+    pub fn reverted(&self) -> u64 {
+        self.segments().iter().map(|segment| segment.totals.streams_reverted).sum()
+    }
+
     pub fn counters(&self) -> String {
         let [streams, eligible, both, upgraded] = self.sums();
         format!("{streams} streams, {upgraded} upgraded, {both} of {eligible} eligible")

@@ -89,13 +89,21 @@ pub fn programs_with_a_second_library_echo(stage: &Stage) -> Outcome {
     echo_with(stage, &library)
 }
 
-/// It gets memory by calls of its own, also while ours is made ready.
-pub fn programs_with_jemalloc_preloaded_echo(stage: &Stage) -> Outcome {
-    const JEMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
-    if !Path::new(JEMALLOC).exists() {
-        return Err(format!("{JEMALLOC} is not there: apt-get install libjemalloc2"));
+/// An allocator gets memory by calls of its own, also while ours is made ready.
+fn echo_with_allocator(stage: &Stage, file: &str, package: &str) -> Outcome {
+    let library = format!("/usr/lib/{}-linux-gnu/{file}", std::env::consts::ARCH);
+    if !Path::new(&library).exists() {
+        return Err(format!("{library} is not there: apt-get install {package}"));
     }
-    echo_with(stage, JEMALLOC)
+    echo_with(stage, &library)
+}
+
+pub fn programs_with_jemalloc_preloaded_echo(stage: &Stage) -> Outcome {
+    echo_with_allocator(stage, "libjemalloc.so.2", "libjemalloc2")
+}
+
+pub fn programs_with_tcmalloc_preloaded_echo(stage: &Stage) -> Outcome {
+    echo_with_allocator(stage, "libtcmalloc_minimal.so.4", "libtcmalloc-minimal4")
 }
 
 fn server(stage: &Stage, build: Build, way: &str) -> Result<(Running, u16), Failure> {

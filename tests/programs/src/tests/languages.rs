@@ -32,6 +32,22 @@ pub fn python_forks_echo(stage: &Stage) -> Outcome {
     echo(stage, "python3", "echo.py", "forks")
 }
 
+/// The children of a server with thousands of streams end, or become another program, before they use any.
+pub fn a_server_forks_under_two_thousand_streams(stage: &Stage) -> Outcome {
+    let (path, port) = (app("forks.py").to_string_lossy().into_owned(), stage.port());
+    let number = port.to_string();
+    let server = [path.as_str(), "serve", &number, "2000"];
+    let mut server = stage.application("python3").args(server).listening_on(port)?;
+    let said =
+        stage.peer("python3").args([path.as_str(), "ask", &number, "2000", "20000"]).text()?;
+    says(&said, "all answers right")?;
+    server.still_runs()?;
+    match stage.reverted() {
+        0 => Ok(()),
+        some => Err(format!("{some} streams went back to TCP")),
+    }
+}
+
 pub fn python_serves_files_to_curl(stage: &Stage) -> Outcome {
     let (root, port) = (stage.folder("www"), stage.port());
     let wanted = content(5, 16 << 20);

@@ -1,0 +1,90 @@
+"""A server with thousands of streams that starts processes all the time, and a client that checks every
+answer.
+
+forks.py serve PORT STREAMS
+forks.py ask PORT STREAMS MESSAGES
+"""
+import os
+import random
+import resource
+import select
+import socket
+import sys
+
+# By then every stream is on a ring: processes are started only behind so many messages of each.
+MESSAGES_BEFORE = 12
+# A process is started for so many messages.
+MESSAGES_PER_PROCESS = 40
+TRUE = "/bin/true"
+
+
+def start_process(number):
+    """Forks and exits, forks and becomes another program, or lets the C library do it (posix_spawn)."""
+    if number % 3 == 2:
+        return os.posix_spawn(TRUE, [TRUE], os.environ)
+    child = os.fork()
+    if child == 0:
+        if number % 3 == 1:
+            os.execv(TRUE, [TRUE])
+        os._exit(0)
+    return child
+
+
+def serve(port, count):
+    listener = socket.create_server(("127.0.0.1", port), backlog=4096)
+    listener.setblocking(False)
+    poller = select.epoll()
+    poller.register(listener, select.EPOLLIN)
+    streams, children, messages = {}, [], 0
+    while True:
+        for fd, _ in poller.poll():
+            if fd == listener.fileno():
+                stream, _ = listener.accept()
+                stream.setblocking(False)
+                streams[stream.fileno()] = stream
+                poller.register(stream, select.EPOLLIN)
+                continue
+            message = streams[fd].recv(1000)
+            if not message:
+                poller.unregister(fd)
+                streams.pop(fd).close()
+                continue
+            streams[fd].sendall(message)
+            messages += 1
+            if messages > MESSAGES_BEFORE * count and messages % MESSAGES_PER_PROCESS == 0:
+                children.append(start_process(len(children)))
+                if len(children) % 3 == 0:
+                    for child in children[-3:]:
+                        status = os.waitpid(child, 0)[1]
+                        assert status == 0, status
+
+
+def ask(port, count, messages):
+    streams = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+    for stream in streams:
+        stream.settimeout(60)
+    for number, stream in enumerate(streams * MESSAGES_BEFORE):
+        exchange([stream], number)
+    chosen = random.Random(1)
+    for number in range(messages // 20):
+        exchange(chosen.sample(streams, 20), number)
+    for stream in streams:
+        stream.shutdown(socket.SHUT_WR)
+        assert stream.recv(1) == b""
+    print("all answers right")
+
+
+def exchange(streams, number):
+    sent = [f"message {number} of {at}".encode() for at in range(len(streams))]
+    for stream, message in zip(streams, sent):
+        stream.sendall(message)
+    for stream, message in zip(streams, sent):
+        answer = stream.recv(len(message), socket.MSG_WAITALL)
+        assert answer == message, (answer, message)
+
+
+if __name__ == "__main__":
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
+    command, numbers = sys.argv[1], [int(word) for word in sys.argv[2:]]
+    {"serve": serve, "ask": ask}[command](*numbers)
