@@ -32,7 +32,9 @@ pub struct ConsumerLine {
     /// Not 0: another process may read the stream as well, by TCP, so that nothing may be left here
     /// for the reader behind which TCP goes on.
     pub shared: AtomicU64,
-    spare: [u64; 5],
+    /// Not 0 once the reader gives the stream up with bytes unread: its connection is being reset.
+    pub resets: AtomicU64,
+    spare: [u64; 4],
 }
 
 /// Changed rarely; what both change, only by read-modify-write.
@@ -84,7 +86,8 @@ impl Default for ConsumerLine {
             head: AtomicU64::new(0),
             window: AtomicU64::new(0),
             shared: AtomicU64::new(0),
-            spare: [0; 5],
+            resets: AtomicU64::new(0),
+            spare: [0; 4],
         }
     }
 }
@@ -120,7 +123,7 @@ const _: () = {
     assert!(offset_of!(ProducerLine, latest) == 32);
     assert!(offset_of!(ConsumerLine, head) == 0);
     assert!(offset_of!(ConsumerLine, window) == 8);
-    assert!(offset_of!(ConsumerLine, shared) == 16);
+    assert!(offset_of!(ConsumerLine, shared) == 16 && offset_of!(ConsumerLine, resets) == 24);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);

@@ -38,6 +38,16 @@ impl SlotWords {
         self.direction().consumer.shared.store(1, SeqCst);
     }
 
+    /// Whether the reader gave the stream up with bytes unread, so that a reset comes in any case.
+    pub fn reader_resets(&self) -> bool {
+        self.direction().consumer.resets.load(Relaxed) != 0
+    }
+
+    /// Says so to the writer, before the reader leaves the ring.
+    pub fn announce_reset(&self) {
+        self.direction().consumer.resets.store(1, SeqCst);
+    }
+
     /// Whether the writer's program has shut the direction down, or its process ends in order: its FIN is not
     /// that of a sudden death.
     pub fn writer_shut(&self) -> bool {

@@ -14,7 +14,7 @@ use super::ends::{break_stream, have_ended};
 use super::fin::fin_if_due;
 use super::leave::stop_reading;
 use super::{go_down, resend, tell, wake_own, Broken};
-use crate::pool::{self, Mode, SendSide, Socket};
+use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
 use crate::{inherit, service, wait};
 
 /// How long a reader's service thread is given to answer, in ns.
@@ -129,12 +129,13 @@ pub fn settle_before_end() {
 pub fn reset_unread() {
     pool::try_each(|socket| {
         let Some(unread) = leaves_unread_at_end(socket) else { return };
+        let Some(link) = socket.link() else { return };
+        let slot = socket.slot.load(Relaxed);
         if unread {
             handles::close_will_reset(socket.fd.load(Relaxed));
+            incoming(link, slot).announce_reset();
         }
-        if let Some(link) = socket.link() {
-            outgoing(link, socket.slot.load(Relaxed)).shut_writer();
-        }
+        outgoing(link, slot).shut_writer();
     });
 }
 
@@ -161,8 +162,14 @@ fn leaves_unread_at_end(socket: &Socket) -> Option<bool> {
         return None;
     }
     let mut recv = socket.recv.try_lock()?;
+    let unread = has_ring_bytes(socket, &mut recv);
+    Some(unread && !have_ended(socket, &recv, socket.fd.load(Relaxed)))
+}
+
+/// Whether bytes lie unread in the ring that a stream reads.
+pub(super) fn has_ring_bytes(socket: &Socket, recv: &mut RecvSide) -> bool {
     let some = |it: &mut shm::Receiver| it.available().is_ok_and(|bytes| bytes > 0);
-    let unread = match recv.reader.on() {
+    match recv.reader.on() {
         ReaderOn::Ring => recv.consumer.as_mut().is_some_and(some),
         // The program has not read far enough to have come to the ring.
         ReaderOn::Tcp | ReaderOn::Crossing { .. } => socket.link().is_some_and(|link| {
@@ -171,8 +178,7 @@ fn leaves_unread_at_end(socket: &Socket) -> Option<bool> {
             is_up && words.tail() > words.up_at()
         }),
         ReaderOn::Salvage { .. } => false,
-    };
-    Some(unread && !have_ended(socket, &recv, socket.fd.load(Relaxed)))
+    }
 }
 
 /// Whether the service thread has still to send again what a reader left, or the reader to leave it.

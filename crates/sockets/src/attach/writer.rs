@@ -99,6 +99,11 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     // The program's stack may have little room.
     let mut buffer = vec![0u8; PIECE_BYTES];
     while let WriterOn::Resend { from, to } = send.writer.on() {
+        if words.reader_resets() {
+            // Nobody reads them. A send might meet the reset, and take the program's error.
+            send.writer.resent(&words, to)?;
+            break;
+        }
         let dead = handles::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
         let length = (to - from).min(buffer.len() as u64) as usize;
         let Some(producer) = &send.producer else { return Err(Broken) };
