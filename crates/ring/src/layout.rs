@@ -32,8 +32,8 @@ pub struct ConsumerLine {
     /// Not 0: another process may read the stream as well, by TCP, so that nothing may be left here
     /// for the reader behind which TCP goes on.
     pub shared: AtomicU64,
-    /// Not 0 once the reader gives the stream up with bytes unread: its connection is being reset.
-    pub resets: AtomicU64,
+    /// How the reader gives the stream up, in bits of the carrier; 0 while it does not.
+    pub leaving: AtomicU64,
     spare: [u64; 4],
 }
 
@@ -86,7 +86,7 @@ impl Default for ConsumerLine {
             head: AtomicU64::new(0),
             window: AtomicU64::new(0),
             shared: AtomicU64::new(0),
-            resets: AtomicU64::new(0),
+            leaving: AtomicU64::new(0),
             spare: [0; 4],
         }
     }
@@ -123,7 +123,7 @@ const _: () = {
     assert!(offset_of!(ProducerLine, latest) == 32);
     assert!(offset_of!(ConsumerLine, head) == 0);
     assert!(offset_of!(ConsumerLine, window) == 8);
-    assert!(offset_of!(ConsumerLine, shared) == 16 && offset_of!(ConsumerLine, resets) == 24);
+    assert!(offset_of!(ConsumerLine, shared) == 16 && offset_of!(ConsumerLine, leaving) == 24);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);

@@ -23,7 +23,7 @@ use crate::{Capabilities, Carrier};
 
 pub use receiver::Receiver;
 pub use sender::Sender;
-pub use words::{incoming, outgoing, SlotWords};
+pub use words::{incoming, outgoing, Close, SlotWords};
 
 pub struct Shm;
 

@@ -27,6 +27,22 @@ pub fn incoming(link: &Link, slot: u32) -> SlotWords {
     SlotWords::of(link, slot, link.side.other())
 }
 
+/// When the connection of a reader that closed is closed for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// By the program's own call.
+    ByItself,
+    /// Later: something is held back before its end.
+    Later,
+    /// As above, and that was done.
+    Done,
+}
+
+/// Bits of [`leaving`](shunt_ring::ConsumerLine::leaving).
+const RESETS: u64 = 1;
+const KEPT: u64 = 2;
+const DONE: u64 = 4;
+
 impl SlotWords {
     /// Whether another process may read the stream as well.
     pub fn reader_shares(&self) -> bool {
@@ -40,12 +56,31 @@ impl SlotWords {
 
     /// Whether the reader gave the stream up with bytes unread, so that a reset comes in any case.
     pub fn reader_resets(&self) -> bool {
-        self.direction().consumer.resets.load(Relaxed) != 0
+        self.direction().consumer.leaving.load(Relaxed) & RESETS != 0
     }
 
     /// Says so to the writer, before the reader leaves the ring.
     pub fn announce_reset(&self) {
-        self.direction().consumer.resets.store(1, SeqCst);
+        self.direction().consumer.leaving.fetch_or(RESETS, SeqCst);
+    }
+
+    /// Whose close it is that the writer finds.
+    pub fn reader_close(&self) -> Close {
+        match self.direction().consumer.leaving.load(SeqCst) {
+            bits if bits & DONE != 0 => Close::Done,
+            bits if bits & KEPT != 0 => Close::Later,
+            _ => Close::ByItself,
+        }
+    }
+
+    /// The connection of a reader that closed is kept open for now.
+    pub fn keep_reader(&self) {
+        self.direction().consumer.leaving.fetch_or(KEPT, SeqCst);
+    }
+
+    /// It is closed.
+    pub fn reader_is_closed(&self) {
+        self.direction().consumer.leaving.fetch_or(DONE, SeqCst);
     }
 
     /// Whether the writer's program has shut the direction down, or its process ends in order: its FIN is not

@@ -200,7 +200,7 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     }
     let lingers = handles::lingers(fd);
     let waits = lingers.is_some_and(|seconds| seconds > 0);
-    if send.writer.on() != WriterOn::Ring || send.fin_pending || waits {
+    if send.writer.on() != WriterOn::Ring || waits {
         return false;
     }
     let resets = resets || lingers.is_some() || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);

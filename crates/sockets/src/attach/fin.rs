@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::outgoing;
+use shunt_carriers::shm::{outgoing, Close};
 use shunt_link::elsewhere;
 use shunt_os::{handles, tcp};
 use shunt_pairing::message::Kind;
@@ -84,14 +84,19 @@ pub fn send_held_fin(index: u32, socket: &'static Socket) {
     }
 }
 
-/// Whether the peer closed and holds its FIN back, as far as TCP has heard.
+/// Whether the peer closed, and its connection is not closed yet, as far as TCP has heard.
 #[cold]
 pub fn closed_unheard(socket: &Socket) -> bool {
     let Some(link) = socket.link() else { return false };
-    let end = outgoing(link, socket.slot.load(Relaxed)).end();
-    matches!(End::decode(end), Ok(End::Closed(_)))
-        && link.is_alive()
-        && !tcp::peer_has_ended(socket.fd.load(Relaxed))
+    let words = outgoing(link, socket.slot.load(Relaxed));
+    let is_closed = || matches!(End::decode(words.end()), Ok(End::Closed(_)));
+    link.is_alive()
+        && match words.reader_close() {
+            Close::ByItself => is_closed() && !tcp::peer_has_ended(socket.fd.load(Relaxed)),
+            // Even after its FIN it would take what comes.
+            Close::Later => true,
+            Close::Done => false,
+        }
 }
 
 /// Before a send to such a peer: the kernel answers it with a reset, to a connection that has seen
@@ -112,6 +117,5 @@ pub fn have_fin_sent(socket: &'static Socket) {
     } else {
         tell(link, Kind::Drained, socket.slot.load(Relaxed));
     }
-    let fd = socket.fd.load(Relaxed);
-    wait_until(ANSWER_NS_MAX, || !link.is_alive() || tcp::peer_has_ended(fd));
+    wait_until(ANSWER_NS_MAX, || !closed_unheard(socket));
 }

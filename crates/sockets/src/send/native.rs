@@ -98,8 +98,9 @@ pub fn on_tcp(
     genuine: &mut dyn FnMut(i32) -> isize,
 ) -> Outcome {
     let socket = delivery.socket;
+    let mut heard = false;
     loop {
-        match clear_for_tcp(delivery) {
+        match clear_for_tcp(delivery, heard) {
             Clear::Now => {
                 let result = genuine(delivery.fd);
                 let errno = shunt_os::errno();
@@ -120,6 +121,11 @@ pub fn on_tcp(
                 return Outcome::Failed(refused(socket, 0));
             }
             Clear::Refused(number) => return Outcome::Failed(number),
+            Clear::Unheard => {
+                attach::have_fin_sent(socket);
+                heard = true;
+                continue;
+            }
             Clear::NotYet => {}
         }
         if delivery.may_not_wait() {
@@ -139,13 +145,15 @@ enum Clear {
     NotYet,
     /// The program has shut this direction; the kernel is not told yet.
     Shut,
+    /// As of an attempt to send.
+    Unheard,
     /// The peer died, and left unread what the kernel did not know of.
     Refused(i32),
     Broken,
     Gone,
 }
 
-fn clear_for_tcp(delivery: &mut Delivery) -> Clear {
+fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
     let socket = delivery.socket;
     let mut side = socket.send.lock();
     if !delivery.is_ours() {
@@ -155,9 +163,11 @@ fn clear_for_tcp(delivery: &mut Delivery) -> Clear {
     if side.fin_pending {
         return Clear::Shut;
     }
-    let down = observe_writer(socket, &mut side)
-        .and_then(|_| go_down(socket, &mut side))
-        .and_then(|_| resend(socket, &mut side));
+    let on = observe_writer(socket, &mut side);
+    if !heard && attach::closed_unheard(socket) {
+        return Clear::Unheard;
+    }
+    let down = on.and_then(|_| go_down(socket, &mut side)).and_then(|_| resend(socket, &mut side));
     match down {
         Ok(true) => {
             if let Some(number) = attach::error_of_death(socket) {

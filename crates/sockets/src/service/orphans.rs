@@ -24,6 +24,8 @@ pub struct Orphan {
     slot: u32,
     /// The program left bytes unread, so that its close is a reset, behind what it wrote.
     resets: bool,
+    /// Its program had shut it down before, and the FIN was held back.
+    ends: bool,
     /// The reader was asked to stop, since it has sent something: a reset will follow the FIN.
     answers: bool,
 }
@@ -41,8 +43,10 @@ pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool) -> b
     let writer = core::mem::take(&mut send.writer);
     link.set_stream(slot, ORPHAN);
     service.orphans.lock().push(fd);
-    let answers = false;
-    service.ask(Request::Finish(Orphan { fd, writer, producer, link, slot, resets, answers }));
+    let (ends, answers) = (send.fin_pending, false);
+    attach::incoming(link, slot).keep_reader();
+    let orphan = Orphan { fd, writer, producer, link, slot, resets, ends, answers };
+    service.ask(Request::Finish(orphan));
     true
 }
 
@@ -184,6 +188,9 @@ impl Work {
             Ok(true) | Err(Broken) => {
                 let fd = orphan.fd;
                 let _ = handles::epoll_ctl(service.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                if orphan.resets && orphan.ends {
+                    handles::shut_writing(fd);
+                }
                 if orphan.resets {
                     // A reset drops what is not sent yet.
                     shunt_os::tcp::push(fd);
@@ -194,6 +201,7 @@ impl Work {
                     handles::shut_writing(fd);
                 }
                 handles::close(fd);
+                attach::incoming(orphan.link, orphan.slot).reader_is_closed();
                 elsewhere::note();
                 orphan.link.set_stream(orphan.slot, VACANT);
                 released(orphan.link, orphan.slot);

@@ -4,7 +4,7 @@
 use super::{scenarios, Scenario, V4};
 use crate::actor::{Actor, Place, Side};
 use crate::calls::{io, process, socket, wait, Fd, Got};
-use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+use crate::pattern::{bytes, receive, receive_text, receive_to_end, send_all, write_all};
 
 pub const ALL: &[Scenario] = scenarios![V4;
     half_close_by_the_client_ends_one_direction,
@@ -33,6 +33,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     an_exec_that_fails_resets_nothing,
     the_read_of_the_last_bytes_leaves_the_error,
     writing_to_a_closed_peer_ends_in_an_error,
+    several_messages_for_a_peer_that_has_just_closed,
+    a_file_for_a_peer_that_has_just_closed,
     sigpipe_comes_unless_suppressed,
     linger_zero_resets_the_peer,
     linger_zero_after_data_resets_the_peer,
@@ -323,6 +325,41 @@ fn writing_to_a_closed_peer_ends_in_an_error(a: &Actor) {
         a.until(s, libc::POLLERR | libc::POLLHUP);
         a.note("second send", io::send(s, b"anyone?", libc::MSG_NOSIGNAL));
         a.note("third send", io::send(s, b"anyone?", libc::MSG_NOSIGNAL));
+        a.note("received", receive_to_end_text(s));
+    });
+}
+
+/// The client has closed, and the server not read its last word.
+fn closed_behind_a_word(a: &Actor) -> Fd {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"word", 0));
+        a.note("close", socket::close(s));
+    });
+    a.server(|| a.until(s, libc::POLLRDHUP));
+    s
+}
+
+fn several_messages_for_a_peer_that_has_just_closed(a: &Actor) {
+    let s = closed_behind_a_word(a);
+    a.server(|| {
+        wait::catch_signal(libc::SIGPIPE, 0);
+        let (sent, sizes) = io::sendmmsg(s, &[b"one", b"two", b"three"]);
+        a.note("sent", format!("{sent} {sizes:?}"));
+        a.note("caught", wait::caught(libc::SIGPIPE));
+        a.note("received", receive_to_end_text(s));
+    });
+}
+
+fn a_file_for_a_peer_that_has_just_closed(a: &Actor) {
+    const SIZE: usize = 70_000;
+    let s = closed_behind_a_word(a);
+    a.server(|| {
+        wait::catch_signal(libc::SIGPIPE, 0);
+        let file = socket::memfd();
+        let _ = write_all(file, &bytes(1, 0, SIZE));
+        a.note("sent", io::sendfile(s, file, 0, SIZE).0);
+        a.note("caught", wait::caught(libc::SIGPIPE));
         a.note("received", receive_to_end_text(s));
     });
 }

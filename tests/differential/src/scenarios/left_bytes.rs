@@ -18,6 +18,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     bytes_of_a_killed_peer_are_read_by_parent_and_child,
     bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
     bytes_before_a_reset_survive_exec,
+    bytes_between_a_fin_and_a_reset_survive_exec,
     bytes_before_a_reset_are_read_by_a_child,
     bytes_of_a_peer_that_is_blocked_survive_exec,
     bytes_of_a_peer_that_is_blocked_are_read_by_a_child,
@@ -233,6 +234,25 @@ fn reset_behind(a: &Actor) -> Fd {
 
 fn bytes_before_a_reset_survive_exec(a: &Actor) {
     let s = reset_behind(a);
+    a.server(|| {
+        let child = a.child("program", || helpers::become_checker(s, SEED, 0));
+        socket::close(s);
+        a.note("program", wait_for(child));
+    });
+}
+
+fn bytes_between_a_fin_and_a_reset_survive_exec(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        io::send(s, b"never read", 0).value("send");
+    });
+    a.client(|| {
+        a.until_readable(s, 10);
+        a.note("sent", send_all(s, SEED, LEFT, 5000));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.server(|| a.until_readable(s, LEFT));
+    a.client(|| a.note("close", socket::close(s)));
     a.server(|| {
         let child = a.child("program", || helpers::become_checker(s, SEED, 0));
         socket::close(s);
