@@ -1,7 +1,9 @@
 //! One step: whether it can be made now, what its call can expect, and what it changes.
 
 use super::{Conductor, Sleep};
-use crate::operation::{Flag, How, Mode, Operation, Setting, Signal, Step, Who, EVERYBODY};
+use crate::operation::{
+    Flag, How, Mode, Operation, SendCall, Setting, Signal, Step, Who, EVERYBODY,
+};
 use crate::protocol::{say, Command, Job};
 use crate::world::{End, Slot};
 use shunt_differential::calls::process;
@@ -75,8 +77,13 @@ impl Conductor<'_> {
             Operation::EpollNest => self.plainly(by, op),
             Operation::BytesWaiting { slot } => self.bytes_waiting(by, op, *slot),
             Operation::Nonblocking { slot, on, .. } => {
+                let end = self.world.end(by, *slot);
+                // Of several messages, those that are not begun yet do not wait then.
+                if end.is_some_and(|end| self.is_sending_several(end)) {
+                    return;
+                }
                 self.plainly(by, op);
-                if let Some(end) = self.world.end(by, *slot) {
+                if let Some(end) = end {
                     self.world.state_mut(end).nonblocking = *on;
                 }
             }
@@ -128,6 +135,13 @@ impl Conductor<'_> {
     /// Another call is writing at this end.
     pub(super) fn is_writing(&self, end: End) -> bool {
         self.sleeps_at(|sleep| matches!(sleep, Sleep::Room { end: at, .. } if *at == end))
+    }
+
+    fn is_sending_several(&self, end: End) -> bool {
+        let several =
+            |job: &Job| matches!(job, Job::Do(Operation::Send { call: SendCall::Sendmmsg, .. }));
+        let sleepers = EVERYBODY.iter().filter_map(|who| self.players[who].asleep.as_ref());
+        self.is_writing(end) && sleepers.map(|sleeper| &sleeper.job).any(several)
     }
 
     pub(super) fn is_reading(&self, end: End) -> bool {

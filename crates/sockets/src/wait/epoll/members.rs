@@ -63,6 +63,9 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
         }
         registration.told = State { mask: 0, arrived, ..registration.told };
         registration.retracted = u64::MAX;
+        // Unless it read without being told: the kernel has that edge, and would tell of room with it.
+        let asks_room = registration.interest.events & (bits::OUT | bits::WRNORM) != 0;
+        registration.fresh = asks_room && handles::poll_now(set_fd, libc::POLLIN) != 0;
     }
     let change = registration.change();
     let events = tagged(&registration.interest);
