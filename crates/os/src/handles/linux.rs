@@ -352,6 +352,14 @@ pub fn close_will_reset(fd: i32) {
     set_linger(fd, libc::linger { l_onoff: 1, l_linger: 0 });
 }
 
+/// Ends the connection with a reset, whoever else has a descriptor of it (connect(2), `AF_UNSPEC`).
+pub fn abort(fd: i32) {
+    // SAFETY: zeroes are an address of no family.
+    let nobody: libc::sockaddr = unsafe { core::mem::zeroed() };
+    // SAFETY: an address of its size.
+    let _ = unsafe { sys!(libc::SYS_connect, fd, &raw const nobody, size_of::<libc::sockaddr>()) };
+}
+
 /// Takes that back, where SO_LINGER was not set before.
 pub fn close_will_not_linger(fd: i32) {
     set_linger(fd, libc::linger { l_onoff: 0, l_linger: 0 });

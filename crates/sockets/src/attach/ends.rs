@@ -178,12 +178,16 @@ pub struct Farewell {
     /// A FIN is to be sent before the close, which sends none while the peer holds a copy of the
     /// descriptor that it was shown.
     pub fin: bool,
+    /// The same of a reset: the connection is given up before.
+    pub abort: bool,
 }
 
 impl Farewell {
     /// Does it to the descriptor, which is closed next.
     pub fn say(&self, fd: i32) {
-        if self.reset {
+        if self.abort {
+            handles::abort(fd);
+        } else if self.reset {
             handles::close_will_reset(fd);
         } else if self.fin {
             handles::shut_writing(fd);
@@ -241,7 +245,7 @@ fn take_unread(socket: &Socket, recv: &mut RecvSide) {
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
 /// process holds it.
 pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
-    let mut farewell = Farewell { reset: false, fin: false };
+    let mut farewell = Farewell { reset: false, fin: false, abort: false };
     let members = wait::epoll::forget_all(socket);
     if let (Mode::Attached, Some(service)) = (socket.mode(), service::running()) {
         service.forget_companion(socket);
@@ -319,10 +323,11 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     recv.consumer = None;
     send.producer = None;
     let fd = socket.fd.load(Relaxed);
-    farewell.fin = alone
-        && !orphaned
-        && is_being_shown(socket)
-        && handles::lingers(fd).is_none()
-        && tcp::has_read_all(fd);
+    if alone && !orphaned && is_being_shown(socket) {
+        let lingers = handles::lingers(fd);
+        let unread = tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
+        farewell.abort = farewell.reset || lingers == Some(0) || unread;
+        farewell.fin = !farewell.abort && lingers.is_none() && tcp::has_read_all(fd);
+    }
     farewell
 }

@@ -42,6 +42,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     so_error_tells_a_reset_once,
     reset_is_told_once_and_then_the_end,
     each_of_many_closed_streams_answers_with_a_reset,
+    each_of_many_streams_closed_with_bytes_unread_is_reset_at_once,
     reset_wakes_a_blocked_reader,
     a_blocked_receive_of_all_leaves_the_error_to_the_next_call,
     reset_wakes_a_blocked_writer,
@@ -399,6 +400,32 @@ fn each_of_many_closed_streams_answers_with_a_reset(a: &Actor) {
             io::send(s, b"draws the reset", libc::MSG_NOSIGNAL);
             a.until(s, libc::POLLERR | libc::POLLHUP);
             a.note(round, io::send(s, b"x", libc::MSG_NOSIGNAL));
+            socket::close(s);
+        });
+    }
+}
+
+/// Also while its ends find each other.
+fn each_of_many_streams_closed_with_bytes_unread_is_reset_at_once(a: &Actor) {
+    let place = a.listen();
+    for round in 0..40 {
+        let s = a.pair(&place);
+        let last = round % 8;
+        for turn in 0..=last {
+            a.server(|| {
+                io::send(s, b"question", 0);
+            });
+            a.client(|| {
+                a.until_readable(s, 8);
+                if turn < last {
+                    receive_text(s, 8);
+                    io::send(s, b"answer", 0);
+                }
+            });
+        }
+        a.client(|| assert_eq!(socket::close(s), Got::Value(0)));
+        a.server(|| {
+            a.note(round, io::send(s, b"late", libc::MSG_NOSIGNAL));
             socket::close(s);
         });
     }
