@@ -273,7 +273,7 @@ impl Actor {
     }
 
     /// Waits, boundedly, for something that the kernel or the other side will make true.
-    pub fn settle(&self, state: impl Fn() -> bool) -> bool {
+    pub fn settle(&self, mut state: impl FnMut() -> bool) -> bool {
         let give_up = Instant::now() + Duration::from_secs(SETTLE_SECONDS_MAX);
         loop {
             if state() {
