@@ -348,11 +348,14 @@ impl Conductor<'_> {
         let unsure_room = !self.world.room_is_sure(end, self.program.settings.ring_bytes);
         // A call that sleeps for more takes what there is, soon.
         let held = self.world.state(end.peer()).held || self.is_reading(end);
-        let cut = self.world.state(end.peer()).cut || self.world.state(end).spoiled;
-        if cut && !said.contains("wrong") {
+        if self.is_cut(end) && !said.contains("wrong") {
             return "cut".to_owned();
         }
         without(said, unsure_room, held)
+    }
+
+    fn is_cut(&self, end: End) -> bool {
+        self.world.state(end.peer()).cut || self.world.state(end).spoiled
     }
 
     /// A stream has just ended: what does poll say at the end that did not end it?

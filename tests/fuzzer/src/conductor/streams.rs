@@ -101,7 +101,9 @@ impl Conductor<'_> {
         for stream in 0..self.world.streams.len() {
             for side in [0, 1] {
                 let end = End { stream, side };
-                let size = self.world.waiting(end) as u32;
+                // How much came before a cut is not promised: some runs would have nothing left to ask for.
+                let least = u32::from(self.is_cut(end));
+                let size = (self.world.waiting(end) as u32).max(least);
                 if let (Some((by, slot)), 1..) = (self.idle_holder(end, None), size) {
                     let (call, flags) = (ReceiveCall::Recv, vec![Flag::DontWait]);
                     let op = Operation::Receive { slot, size, call, flags };
