@@ -63,9 +63,15 @@ pub fn receive(
     match find(fd) {
         Found::Foreign => Outcome::PassThrough,
         Found::Plain(index, socket) => {
+            let generation = socket.generation.load(Acquire);
+            let request = receive::Request { fd, generation, vector, flags };
             threads::add(&socket.native_recv, 1);
             if socket.mode() == Mode::Plain {
                 let result = genuine();
+                if result == 0 && receive::ended_by_death(socket, request) {
+                    leave_native(index, socket);
+                    return Outcome::Failed(libc::ECONNRESET);
+                }
                 if flags & (libc::MSG_PEEK | libc::MSG_OOB) == 0 {
                     let errno = shunt_os::errno();
                     note(index, socket, Way::In, result);
@@ -75,13 +81,7 @@ pub fn receive(
                 return Outcome::Genuine(result);
             }
             leave_native(index, socket);
-            let generation = socket.generation.load(Acquire);
-            receive::receive(
-                index,
-                socket,
-                receive::Request { fd, generation, vector, flags },
-                genuine,
-            )
+            receive::receive(index, socket, request, genuine)
         }
         Found::Attached(index, socket, generation) => receive::receive(
             index,

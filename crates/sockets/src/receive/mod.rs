@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_os::{handles, park, set_errno, threads};
 use shunt_ring::FUTEX;
-use shunt_stream::{End, ReaderOn};
+use shunt_stream::{End, ReaderOn, Words};
 
 use self::peek::{peek_over_the_seam, PEEK};
 use self::sources::{from_ring, from_tcp, natively, rest_natively};
@@ -47,6 +47,8 @@ enum Attempt {
     Error(i32),
     /// Nothing now.
     Empty,
+    /// TCP has heard of the death of the peer's process, and the link not yet, which has to say with what.
+    Dying,
     /// The stream is still native: the genuine call is to be made. `native_recv` is counted.
     Native,
     /// The stream is not attached any more.
@@ -102,7 +104,7 @@ fn receive_waiting(
     // What a look at all bytes has seen of them.
     let mut peeked = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO, Some(index));
-    let mut looked = false;
+    let (mut looked, mut awaited) = (false, false);
     let mut request = request;
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
@@ -115,7 +117,7 @@ fn receive_waiting(
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
-                let mut tried = attempt(socket, &mut recv, request, got);
+                let mut tried = attempt(socket, &mut recv, request, got, awaited);
                 if let (true, Ok(Attempt::Got(count))) = (peeks_all, &tried) {
                     if *count > 0 && *count < wanted && !stands_at_end(socket, &recv) {
                         peeked = *count;
@@ -157,6 +159,10 @@ fn receive_waiting(
                     return Outcome::Handled(got as isize);
                 }
             }
+            Attempt::Dying => {
+                awaited = true;
+                await_death(socket, request.generation);
+            }
             Attempt::Error(number) if got > 0 => {
                 if number == libc::ECONNRESET {
                     socket.recv.lock().reset_pending = true;
@@ -172,8 +178,12 @@ fn receive_waiting(
             }
             Attempt::Native => {
                 let result = if patience.renamed { natively(request) } else { genuine() };
+                let reset = result == 0 && ended_by_death(socket, request);
                 leave_native(index, socket);
                 crate::search::note(index, socket, crate::search::Way::In, result);
+                if reset {
+                    return Outcome::Failed(libc::ECONNRESET);
+                }
                 return Outcome::Genuine(result);
             }
             Attempt::Gone if got > 0 => {
@@ -361,6 +371,7 @@ fn attempt(
     recv: &mut RecvSide,
     request: Request<'_>,
     already: usize,
+    awaited: bool,
 ) -> Result<Attempt, Broken> {
     let Some(link) = socket.link() else { return Ok(Attempt::Gone) };
     recv.reads = recv.reads.wrapping_add(1);
@@ -431,6 +442,9 @@ fn attempt(
                     // The dead peer left bytes unread in the ring, or a re-send of ours was told
                     // what this call should have been told.
                     let at_end = matches!(result, Attempt::Got(0)) && ended;
+                    if at_end && !awaited && has_died_unread(socket) {
+                        return Ok(Attempt::Dying);
+                    }
                     // Both are told by this one error.
                     let told = |recv: &mut RecvSide| {
                         died_unread(socket) | core::mem::take(&mut recv.reset_pending)
@@ -479,6 +493,36 @@ pub fn has_ended(socket: &Socket, offset: u64) -> bool {
 /// Whether the peer's process died with bytes unread, and what was sent again was answered with a reset.
 fn died_unread(socket: &Socket) -> bool {
     attach::error_of_death(socket) == Some(libc::ECONNRESET)
+}
+
+/// Whether the peer's process died so, of which TCP has heard before the link: a FIN that nobody asked for.
+fn has_died_unread(socket: &Socket) -> bool {
+    let Some(link) = socket.link() else { return false };
+    let slot = socket.slot.load(Relaxed);
+    let closed = || matches!(End::decode(attach::outgoing(link, slot).end()), Ok(End::Closed(_)));
+    !incoming(link, slot).writer_shut() && !closed() && outgoing_unread(socket)
+}
+
+/// A call that waited in the kernel found an end there: whether it is told of a reset.
+#[cold]
+pub fn ended_by_death(socket: &Socket, request: Request<'_>) -> bool {
+    if wanted(request.vector) == 0 || socket.shut_reading.load(Relaxed) {
+        return false;
+    }
+    await_death(socket, request.generation);
+    let _held = socket.recv.lock();
+    let is_ours = socket.generation.load(Relaxed) == request.generation
+        && matches!(socket.mode(), Mode::Attached | Mode::Left);
+    is_ours && died_unread(socket)
+}
+
+/// Until the link has heard of such a death as well. No lock is held.
+fn await_death(socket: &Socket, generation: u32) {
+    attach::wait_until(attach::ANSWER_NS_MAX, || {
+        let _held = socket.recv.lock();
+        let is_ours = socket.generation.load(Relaxed) == generation;
+        !is_ours || socket.mode() != Mode::Attached || !has_died_unread(socket)
+    });
 }
 
 /// Whether a re-send of ours took the error of a reset.

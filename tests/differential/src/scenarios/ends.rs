@@ -55,6 +55,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_killed_reader_resets_what_so_error_tells,
     a_killed_idle_peer_ends_the_stream,
     a_killed_peer_wakes_a_blocked_reader,
+    a_killed_peer_with_bytes_unread_resets_a_blocked_reader,
     half_close_then_reset_tells_both,
     closing_at_the_same_time_is_clean,
     listen_shutdown_listen_accepts_again,
@@ -896,6 +897,40 @@ fn a_killed_peer_wakes_a_blocked_reader(a: &Actor) {
             a.note("received", receive_to_end_text(s));
         },
     );
+}
+
+/// In the process that dies there is nobody else who has the stream.
+fn a_killed_peer_with_bytes_unread_resets_a_blocked_reader(a: &Actor) {
+    for round in 0..8 {
+        let place = a.listen();
+        a.at_once(
+            || {
+                let (out, into) = socket::pipe();
+                let victim = a.child("victim", || {
+                    let s = a.connect(&place);
+                    a.warm_as_client(s);
+                    a.until_readable(s, 6);
+                    io::write(into, b"!");
+                    socket::pipe_wait_for_ever(socket::pipe().0);
+                });
+                io::read(out, &mut [0]).value("read");
+                until_told_asleep(a);
+                process::kill(victim, libc::SIGKILL);
+                a.note("victim", process::wait_for(victim));
+            },
+            || {
+                let s = socket::accept(place.fd).fd("accept");
+                a.warm_as_server(s);
+                io::send(s, b"unread", 0);
+                a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+                a.note(format!("received {round}"), receive_to_end_text(s));
+                a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+                a.note("received", receive_to_end_text(s));
+                socket::close(s);
+            },
+        );
+        socket::close(place.fd);
+    }
 }
 
 fn half_close_then_reset_tells_both(a: &Actor) {
