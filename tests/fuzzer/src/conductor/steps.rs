@@ -5,8 +5,28 @@ use crate::operation::{
     Flag, How, Mode, Operation, SendCall, Setting, Signal, Step, Who, EVERYBODY,
 };
 use crate::protocol::{say, Command, Job};
-use crate::world::{End, Slot};
-use shunt_differential::calls::process;
+use crate::world::{End, EndState, Slot, Stream};
+use shunt_differential::calls::{process, wait};
+use std::time::Duration;
+
+/// Longer than a kernel puts off an acknowledgement.
+const ACKNOWLEDGED_MAX: Duration = Duration::from_millis(100);
+
+/// Whether an end of the connection between these ports has sent a FIN that is not acknowledged yet: the
+/// kernel's states FIN_WAIT1, LAST_ACK and CLOSING.
+fn has_sent_fin(ports: [u16; 2]) -> bool {
+    let [one, other] = ports.map(|port| format!(":{port:04X}"));
+    let is_it = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let mut next = || words.next().unwrap_or_default();
+        let (local, remote, state) = (next(), next(), next());
+        let between = |a: &str, b: &str| local.ends_with(a) && remote.ends_with(b);
+        matches!(state, "04" | "09" | "0B") && (between(&one, &other) || between(&other, &one))
+    };
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .any(|path| std::fs::read_to_string(path).is_ok_and(|table| table.lines().any(is_it)))
+}
 
 /// The sequence that this end writes.
 pub(super) fn sequence(end: End) -> u64 {
@@ -453,6 +473,7 @@ impl Conductor<'_> {
             return;
         }
         self.await_arrivals(by);
+        self.await_acknowledged_fins();
         let mut reply = self.ask(by, Job::Do(op.clone()));
         // An edge more than the kernel's is allowed: it does not come again.
         if let Some(more) = self.expected().and_then(|expected| more_than(&expected, &reply.said)) {
@@ -480,6 +501,17 @@ impl Conductor<'_> {
                 && std::time::Instant::now() < give_up
                 && self.outcome.hung.is_none()
             {}
+        }
+    }
+
+    /// That a FIN was acknowledged is an edge, which the peer's kernel may put off for 40 ms. One behind bytes
+    /// that found no room is not waited for.
+    fn await_acknowledged_fins(&self) {
+        let give_up = std::time::Instant::now() + ACKNOWLEDGED_MAX;
+        let shut = |end: &EndState| end.finished && !end.closed;
+        let waits = |stream: &Stream| stream.ends.iter().any(shut) && has_sent_fin(stream.ports);
+        while self.world.streams.iter().any(waits) && std::time::Instant::now() < give_up {
+            wait::poll(&[], 1);
         }
     }
 
