@@ -103,6 +103,9 @@ pub fn settle_before_end() {
     pool::try_each(|socket| {
         let Some(mut send) = socket.send.try_lock() else { return };
         if socket.mode() != Mode::Attached || send.writer.on() != WriterOn::Ring {
+            // What is being sent again is to be out, too.
+            let resends = matches!(send.writer.on(), WriterOn::Resend { .. });
+            asked |= socket.mode() == Mode::Attached && resends;
             return;
         }
         let unread = leaves_unread(socket, &mut send).is_ok_and(|unread| unread);

@@ -46,11 +46,14 @@ pub fn exiting() {
     if !process::enabled() || process::in_vfork_child() {
         return;
     }
+    if kin::is_there() {
+        wait::epoll::leave_to_others_at_end();
+    }
     attach::settle_before_end();
     attach::reset_unread();
     if kin::is_there() {
         pool::try_each(|socket| socket.kin.let_go());
-        wait::epoll::try_each(|set| set.kin.let_go());
+        wait::epoll::try_each(|_, set| set.kin.let_go());
     }
 }
 

@@ -42,6 +42,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_set_that_a_child_put_into_another_tells_there,
     a_one_shot_that_has_told_is_no_event_of_an_outer_set,
     a_registration_whose_maker_closed_its_copy_tells_the_other,
+    a_registration_whose_maker_ended_tells_its_child,
 ];
 
 /// A set that holds the stream.
@@ -727,4 +728,38 @@ fn a_one_shot_that_has_told_is_no_event_of_an_outer_set(a: &Actor) {
         a.note("and inside", epoll_wait(set, 4, 5000).said());
         a.note("once", epoll_wait(outer, 4, 0).said());
     });
+}
+
+fn a_registration_whose_maker_ended_tells_its_child(a: &Actor) {
+    let place = a.listen();
+    a.at_once(
+        || {
+            let s = a.pair(&place);
+            io::send(s, b"x", 0).value("send");
+            receive_text(s, 1);
+        },
+        || {
+            let (out, into) = socket::socketpair(libc::SOCK_STREAM);
+            let first = a.child("first", || {
+                let s = a.pair(&place);
+                let set = epoll_create();
+                let (ended, lives) = socket::socketpair(libc::SOCK_STREAM);
+                process::fork(|| {
+                    process::alarm(18);
+                    socket::close(lives);
+                    receive_text(ended, 1);
+                    a.note("told", epoll_wait(set, 4, 5000).said());
+                    a.note("received", receive_text(s, 1));
+                    a.note("told again", epoll_wait(set, 4, 0).said());
+                    io::send(s, b"y", 0).value("send");
+                    0
+                });
+                a.note("ADD", epoll_add(set, s, EPOLLIN, 7));
+                a.until_readable(s, 1);
+            });
+            socket::close(into);
+            a.note("first", wait_for(first));
+            receive_text(out, 1);
+        },
+    );
 }

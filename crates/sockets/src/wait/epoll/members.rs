@@ -9,7 +9,7 @@ use shunt_stats::Reason;
 
 use super::hush::{hush, take_out};
 use super::registration::Registration;
-use super::{each, renew_entry, set_at, tag, tagged, Cause, Inner, Set, FREE};
+use super::{each, renew_entry, set_at, tag, tagged, try_each, Cause, Inner, Set, FREE};
 use crate::attach;
 use crate::pool::{self, Membership, Mode, Socket};
 use crate::wait::state::State;
@@ -298,11 +298,17 @@ pub fn leave_set_soon(set_index: u32) -> bool {
     sockets.retain(|index| pool::get(*index).mode() == Mode::Attached);
     let done = attach::leave_soon(&sockets, Reason::SharedWithOtherProcess).is_empty();
     if done {
-        leave_links(set_index);
-        hush(set);
-        set.kin.announce();
+        give_to_others(set_index);
     }
     done
+}
+
+/// What others have of the set has left: the kernel has all of it.
+fn give_to_others(set_index: u32) {
+    let set = set_at(set_index);
+    leave_links(set_index);
+    hush(set);
+    set.kin.announce();
 }
 
 /// No set has anything of ours any more, and nobody is there to be asked.
@@ -324,6 +330,29 @@ pub fn leave_to_others(set_index: u32) {
         leave_set(set_index, Reason::SharedWithOtherProcess);
     }
     set.kin.announce();
+}
+
+/// As [`leave_to_others`], every set: this process ends, and with it the streams that it has alone. It may be
+/// in a signal handler that has interrupted who holds a lock: such a set is left as it is.
+pub fn leave_to_others_at_end() {
+    try_each(|index, set| {
+        if set.inherited.load(Relaxed) || set.kin.is_sole_holder() {
+            return;
+        }
+        let Some(mut sockets) = set.inner.try_lock().map(|it| it.registrations.streams()) else {
+            return;
+        };
+        sockets.retain(|index| !pool::get(*index).kin.is_sole_holder());
+        let is_free =
+            |socket: &Socket| socket.recv.try_lock().is_some() && socket.send.try_lock().is_some();
+        if !sockets.iter().copied().map(pool::get).all(is_free) {
+            return;
+        }
+        attach::leave_all(&sockets, Reason::SharedWithOtherProcess);
+        give_to_others(index);
+        let left = |socket: &&Socket| socket.mode() == Mode::Left;
+        sockets.into_iter().map(pool::get).filter(left).for_each(|socket| socket.kin.announce());
+    });
 }
 
 /// A link whose peer is gone and which no stream uses leaves every set.

@@ -35,8 +35,8 @@ mod waiting;
 pub use control::control;
 pub use members::{
     announce_all, disown_all, drop_from_kernel, forget_all, forget_link, forget_number,
-    is_registered, leave_set, leave_set_soon, leave_to_others, manage_all, release_all,
-    retract_beyond, share, share_all, stir, stir_anew, Managed,
+    is_registered, leave_set, leave_set_soon, leave_to_others, leave_to_others_at_end, manage_all,
+    release_all, retract_beyond, share, share_all, stir, stir_anew, Managed,
 };
 pub use waiting::{wait, Limits};
 
@@ -420,9 +420,9 @@ pub fn each(mut visit: impl FnMut(u32, &'static Set)) {
 }
 
 /// As [`each`], unless that would have to wait.
-pub fn try_each(mut visit: impl FnMut(&'static Set)) {
+pub fn try_each(mut visit: impl FnMut(u32, &'static Set)) {
     let used = FREE.try_lock().map_or(0, |free| free.1);
-    visit_open(used, &mut |_, set| visit(set));
+    visit_open(used, &mut visit);
 }
 
 fn visit_open(used: u32, visit: &mut impl FnMut(u32, &'static Set)) {
