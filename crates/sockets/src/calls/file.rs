@@ -73,9 +73,7 @@ pub unsafe fn send_file<O: Offset>(
             if socket.mode() == Mode::Plain {
                 let result = genuine(out);
                 let errno = shunt_os::errno();
-                if result < count as isize {
-                    socket.fulls.fetch_add(1, Relaxed);
-                }
+                send::note_room(socket, count, result);
                 threads::take(&socket.native_send);
                 note(index, socket, Way::Out, result);
                 shunt_os::set_errno(errno);

@@ -109,6 +109,11 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
         }
         Mode::Inherited => {
             inherit::touch(index);
+            epoll::stir_on_tcp(socket);
+            Outcome::PassThrough
+        }
+        Mode::Left => {
+            epoll::stir_on_tcp(socket);
             Outcome::PassThrough
         }
         _ => Outcome::PassThrough,
@@ -133,9 +138,14 @@ fn both_have_ended(socket: &Socket, fd: c_int) -> bool {
 /// edge (Linux, tcp_set_rcvlowat). Where the stream leaves for it, the kernel makes the first of these.
 fn wake_for_low_water(socket: &'static Socket, of_one_byte: bool) {
     let wakes = bits::RDHUP | if of_one_byte { bits::IN } else { 0 };
-    if socket.mode() == Mode::Attached && state::mask(socket).is_some_and(|mask| mask & wakes != 0)
-    {
-        epoll::stir_anew(socket);
+    match socket.mode() {
+        Mode::Attached if state::mask(socket).is_some_and(|mask| mask & wakes != 0) => {
+            epoll::stir_anew(socket);
+        }
+        Mode::Left if handles::poll_now(socket.fd.load(Relaxed), wakes as i16) != 0 => {
+            epoll::stir_on_tcp(socket);
+        }
+        _ => {}
     }
 }
 

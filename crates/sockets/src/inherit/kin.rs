@@ -35,6 +35,8 @@ const ON_TCP: u32 = 2;
 const TAGGED: u32 = 4;
 /// A stream was put into a set, or a set is watched, by one who may be gone: it is the kernel's for good.
 const WATCHED: u32 = 8;
+/// Somebody has made a call on a stream that wakes every waiter, whether anything changed or not.
+const WOKEN: u32 = 16;
 
 /// What a process knows of its family's share in a stream or set.
 pub struct Kin {
@@ -110,6 +112,18 @@ impl Kin {
         if let Some(member) = self.member() {
             member.state.fetch_or(WATCHED, SeqCst);
         }
+    }
+
+    /// A call that wakes every waiter of the kernel's is about to be made on a stream.
+    pub fn note_woken(&self) {
+        if let Some(member) = self.member() {
+            member.state.fetch_or(WOKEN, SeqCst);
+        }
+    }
+
+    /// Whether such a call was made by any process, since the stream came to TCP for good.
+    pub fn was_woken(&self) -> bool {
+        self.member().is_some_and(|member| member.state.load(SeqCst) & WOKEN != 0)
     }
 
     /// Tells whoever else holds it that this process has nothing of ours in it.

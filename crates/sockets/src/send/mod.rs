@@ -26,7 +26,7 @@ mod native;
 
 pub use file::{send_from, Delivery};
 pub use full::{has_room, is_full, still_full, FULL_NS_MAX};
-pub use native::{in_pieces, is_large, native, on_tcp};
+pub use native::{in_pieces, is_large, native, note_room, on_tcp};
 
 /// What to send, and how.
 #[derive(Clone, Copy)]

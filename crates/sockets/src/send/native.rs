@@ -31,11 +31,9 @@ pub fn native(
     if let (0, Some(genuine)) = (sent, genuine) {
         let result = genuine();
         let errno = shunt_os::errno();
+        note_room(socket, wanted(request.vector), result);
         elsewhere::note();
         threads::take(&socket.native_send);
-        if result < wanted(request.vector) as isize {
-            socket.fulls.fetch_add(1, Relaxed);
-        }
         search::note(index, socket, Way::Out, result);
         set_errno(errno);
         return Outcome::Genuine(result);
@@ -44,6 +42,14 @@ pub fn native(
     let total = sent + rest(index, socket, request, sent);
     threads::take(&socket.native_send);
     Outcome::Handled(total as isize)
+}
+
+/// Right after the kernel's answer to a send of `wanted` bytes: room that it did not find is told of later.
+pub fn note_room(socket: &Socket, wanted: usize, result: isize) {
+    let waited = || matches!(shunt_os::errno(), libc::EAGAIN | libc::EINTR);
+    if result < wanted as isize && (result >= 0 || waited()) {
+        socket.fulls.fetch_add(1, Relaxed);
+    }
 }
 
 /// What is left behind the first `sent` bytes; returns how much of it the kernel took.
@@ -57,10 +63,10 @@ pub(super) fn rest(
     let mut total = sent;
     while total < wanted {
         let (asked, result) = send_some(request, total, usize::MAX);
+        note_room(socket, asked, result);
         search::note(index, socket, Way::Out, result);
         total += result.max(0) as usize;
         if result < asked as isize {
-            socket.fulls.fetch_add(1, Relaxed);
             break;
         }
     }
@@ -104,10 +110,8 @@ pub fn on_tcp(
             Clear::Now => {
                 let result = genuine(delivery.fd);
                 let errno = shunt_os::errno();
+                note_room(socket, wanted, result);
                 elsewhere::note();
-                if result < wanted as isize {
-                    socket.fulls.fetch_add(1, Relaxed);
-                }
                 threads::take(&socket.native_send);
                 set_errno(errno);
                 return Outcome::Genuine(result);
@@ -200,12 +204,12 @@ pub(super) fn piece(
 ) -> Result<usize, Outcome> {
     let (asked, result) = send_some(request, sent, PIECE);
     let errno = shunt_os::errno();
+    note_room(socket, asked, result);
     threads::take(&socket.native_send);
     search::note(index, socket, Way::Out, result);
     if result == asked as isize {
         return Ok(asked);
     }
-    socket.fulls.fetch_add(1, Relaxed);
     Err(match result {
         error if error < 0 && sent == 0 => Outcome::Failed(errno),
         _ => Outcome::Handled(sent as isize + result.max(0)),

@@ -1,6 +1,9 @@
 //! epoll sets as descriptors: copied, moved, passed on, and held by several processes.
 
-use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, POLLERR, POLLIN};
+use libc::{
+    EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, MSG_DONTWAIT, MSG_NOSIGNAL, POLLERR,
+    POLLHUP, POLLIN,
+};
 
 use super::{scenarios, Scenario, V4};
 use crate::actor::Actor;
@@ -43,6 +46,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_one_shot_that_has_told_is_no_event_of_an_outer_set,
     a_registration_whose_maker_closed_its_copy_tells_the_other,
     a_registration_whose_maker_ended_tells_its_child,
+    a_set_is_put_into_another_after_a_read_that_found_nothing,
+    a_set_is_put_into_another_after_a_send_that_was_refused,
+    a_shutdown_of_a_childs_is_told_once_more,
 ];
 
 /// A set that holds the stream.
@@ -762,4 +768,67 @@ fn a_registration_whose_maker_ended_tells_its_child(a: &Actor) {
             receive_text(out, 1);
         },
     );
+}
+
+fn a_set_is_put_into_another_after_a_read_that_found_nothing(a: &Actor) {
+    let s = a.settled().stream();
+    a.server(|| {
+        let (set, outer) = (epoll_create(), epoll_create());
+        a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLOUT | EPOLLET, 7));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("nothing to read", io::recv(s, &mut [0; 8], MSG_DONTWAIT));
+        let child = a.child("child", || {
+            a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
+            a.note("nothing outside", epoll_wait(outer, 4, 0).said());
+        });
+        a.note("child", wait_for(child));
+        a.note("nothing outside", epoll_wait(outer, 4, 0).said());
+    });
+}
+
+/// The client has closed with a byte unread, and the server is told of that by a set.
+fn reset_and_told(a: &Actor, s: Fd) -> Fd {
+    a.server(|| {
+        io::send(s, b"x", 0).value("send");
+    });
+    a.client(|| {
+        a.until_readable(s, 1);
+        socket::close(s);
+    });
+    let mut set = -1;
+    a.server(|| {
+        a.until(s, POLLHUP);
+        set = epoll_create();
+        a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 7));
+    });
+    set
+}
+
+fn a_set_is_put_into_another_after_a_send_that_was_refused(a: &Actor) {
+    let s = a.settled().stream();
+    let set = reset_and_told(a, s);
+    a.server(|| {
+        let outer = epoll_create();
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("refused", io::send(s, b"y", MSG_NOSIGNAL));
+        a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
+        a.note("nothing outside", epoll_wait(outer, 4, 0).said());
+    });
+}
+
+fn a_shutdown_of_a_childs_is_told_once_more(a: &Actor) {
+    let s = a.settled().stream();
+    let set = reset_and_told(a, s);
+    a.server(|| {
+        let (out, into) = socket::socketpair(libc::SOCK_STREAM);
+        let child = a.child("child", || {
+            receive_text(out, 1);
+            a.note("shutdown", socket::shutdown(s, libc::SHUT_RDWR));
+            a.note("told", epoll_wait(set, 4, 5000).said());
+            a.note("once", epoll_wait(set, 4, 0).said());
+        });
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        io::write(into, b"x").value("write");
+        a.note("child", wait_for(child));
+    });
 }

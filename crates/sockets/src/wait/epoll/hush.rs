@@ -38,17 +38,22 @@ impl Inner {
 
 impl Told {
     /// Whether the kernel has nothing to tell but what was told. A program that has looked for bytes since
-    /// may have found none, while they were between the ring and TCP: it waits for an edge.
+    /// may have found none, while they were between the ring and TCP, and waits for an edge, unless none are
+    /// there now. Another process that has shut the stream down waits for one as well.
     fn is_all(&self) -> bool {
         let socket = pool::get(self.socket);
         let recv = socket.recv.lock();
-        if socket.mode() != Mode::Left || recv.reads != self.state.reads {
+        if socket.mode() != Mode::Left || socket.kin.was_woken() {
             return false;
         }
         let Some(left) = recv.left else { return false };
         let fd = socket.fd.load(Relaxed);
         let asked = libc::POLLRDHUP | libc::POLLPRI;
         let ends = u32::from(handles::poll_now(fd, asked) as u16) & ENDS;
+        let unread = ends != 0 || tcp::readable(fd) != Ok(0);
+        if unread && recv.reads != self.state.reads {
+            return false;
+        }
         // No byte follows an end.
         let everything = left.arrived >= self.state.arrived || ends & bits::RDHUP != 0;
         everything

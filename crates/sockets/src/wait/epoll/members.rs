@@ -231,6 +231,12 @@ pub fn stir_anew(socket: &'static Socket) {
     });
 }
 
+/// As [`stir_anew`], of a stream that left its ring: what others have told of it is told again.
+pub fn stir_on_tcp(socket: &'static Socket) {
+    socket.kin.note_woken();
+    stir_anew(socket);
+}
+
 /// Changes each registration of a stream, and wakes who sleeps on its set.
 fn in_each_set(socket: &Socket, mut change: impl FnMut(&Set, &mut Inner, i32)) {
     // Lock order: a stream's memberships, then a set.
