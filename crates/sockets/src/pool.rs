@@ -65,8 +65,8 @@ pub struct RecvSide {
     pub ring_only: u64,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
     pub reset_pending: bool,
-    /// How often the program looked for bytes here.
-    pub reads: u32,
+    /// How often the program looked for bytes here, and may have found that there were no more.
+    pub misses: u32,
     /// What TCP had when the stream left the ring.
     pub left: Option<LeftWith>,
 }
@@ -371,7 +371,7 @@ impl RecvSide {
             waiting: Waiting::NONE,
             ring_only: 0,
             reset_pending: false,
-            reads: 0,
+            misses: 0,
             left: None,
         }
     }

@@ -57,6 +57,20 @@ enum Attempt {
     Closed,
 }
 
+impl Attempt {
+    /// Whether a program that wanted so many bytes does not learn that there are no more for now.
+    #[inline]
+    fn satisfies(&self, wanted: usize) -> bool {
+        match *self {
+            Attempt::Got(count) | Attempt::UpToTheSeam(count) => count == 0 || count >= wanted,
+            Attempt::Error(_) => true,
+            Attempt::Empty | Attempt::Dying | Attempt::Native | Attempt::Gone | Attempt::Closed => {
+                false
+            }
+        }
+    }
+}
+
 /// Receives as `recvmsg` does on a connected TCP socket.
 #[inline]
 pub fn receive(
@@ -123,6 +137,9 @@ fn receive_waiting(
                         peeked = *count;
                         tried = Ok(Attempt::Empty);
                     }
+                }
+                if !tried.as_ref().is_ok_and(|attempt| attempt.satisfies(wanted - got)) {
+                    recv.misses = recv.misses.wrapping_add(1);
                 }
                 if matches!(tried, Ok(Attempt::Empty)) {
                     if !*waiting && !patience.may_not_wait(socket, request.flags) {
@@ -374,7 +391,6 @@ fn attempt(
     awaited: bool,
 ) -> Result<Attempt, Broken> {
     let Some(link) = socket.link() else { return Ok(Attempt::Gone) };
-    recv.reads = recv.reads.wrapping_add(1);
     if request.flags & PEEK != 0 {
         if let Some(count) = peek_over_the_seam(socket, recv, request)? {
             return Ok(Attempt::Got(count));

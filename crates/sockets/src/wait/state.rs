@@ -37,7 +37,7 @@ struct Halves {
     tcp_follows: bool,
     /// On TCP, bytes that came by rings before.
     skew: u64,
-    reads: u32,
+    misses: u32,
 }
 
 /// What an attached stream is like now.
@@ -51,8 +51,8 @@ pub struct State {
     pub fulls: u32,
     /// What arrives comes by the ring.
     pub on_ring: bool,
-    /// How often the program had looked for bytes.
-    pub reads: u32,
+    /// How often the program had found no more bytes.
+    pub misses: u32,
 }
 
 /// The event mask of an attached stream; `None` if it is attached no more.
@@ -103,7 +103,7 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
         None if edges => tcp::bytes_received(socket.fd.load(Relaxed)).unwrap_or(0) + halves.skew,
         None => 0,
     };
-    Some(State { mask, arrived, fulls, on_ring: halves.on_ring, reads: halves.reads })
+    Some(State { mask, arrived, fulls, on_ring: halves.on_ring, misses: halves.misses })
 }
 
 fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
@@ -121,7 +121,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         arrived: None,
         tcp_follows: false,
         skew: 0,
-        reads: 0,
+        misses: 0,
     };
     {
         let mut recv = socket.recv.lock();
@@ -130,7 +130,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         }
         halves.shut = socket.shut_reading.load(Relaxed);
         halves.skew = recv.ring_only;
-        halves.reads = recv.reads;
+        halves.misses = recv.misses;
         halves.peer_shut = recv.peer_shut;
         if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
             halves.read_kernel = true;

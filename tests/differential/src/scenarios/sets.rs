@@ -2,7 +2,7 @@
 
 use libc::{
     EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, MSG_DONTWAIT, MSG_NOSIGNAL, POLLERR,
-    POLLHUP, POLLIN,
+    POLLHUP, POLLIN, POLLRDHUP,
 };
 
 use super::{scenarios, Scenario, V4};
@@ -47,6 +47,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_registration_whose_maker_closed_its_copy_tells_the_other,
     a_registration_whose_maker_ended_tells_its_child,
     a_set_is_put_into_another_after_a_read_that_found_nothing,
+    a_set_is_put_into_another_after_a_part_was_read,
+    a_set_is_put_into_another_after_the_end_was_read,
     a_set_is_put_into_another_after_a_send_that_was_refused,
     a_shutdown_of_a_childs_is_told_once_more,
 ];
@@ -782,6 +784,39 @@ fn a_set_is_put_into_another_after_a_read_that_found_nothing(a: &Actor) {
             a.note("nothing outside", epoll_wait(outer, 4, 0).said());
         });
         a.note("child", wait_for(child));
+        a.note("nothing outside", epoll_wait(outer, 4, 0).said());
+    });
+}
+
+fn a_set_is_put_into_another_after_a_part_was_read(a: &Actor) {
+    let s = a.settled().stream();
+    a.client(|| {
+        io::send(s, b"abcd", 0).value("send");
+    });
+    a.server(|| {
+        a.until_readable(s, 4);
+        let (set, outer) = (epoll_create(), epoll_create());
+        a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLET, 7));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("a part", receive_text(s, 2));
+        a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
+        a.note("nothing outside", epoll_wait(outer, 4, 0).said());
+        a.note("the rest", receive_text(s, 2));
+    });
+}
+
+fn a_set_is_put_into_another_after_the_end_was_read(a: &Actor) {
+    let s = a.settled().stream();
+    a.client(|| {
+        socket::shutdown(s, libc::SHUT_WR).value("shutdown");
+    });
+    a.server(|| {
+        a.until(s, POLLRDHUP);
+        let (set, outer) = (epoll_create(), epoll_create());
+        a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLRDHUP | EPOLLET, 7));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("the end", io::recv(s, &mut [0; 8], MSG_DONTWAIT));
+        a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
         a.note("nothing outside", epoll_wait(outer, 4, 0).said());
     });
 }

@@ -37,9 +37,9 @@ impl Inner {
 }
 
 impl Told {
-    /// Whether the kernel has nothing to tell but what was told. A program that has looked for bytes since
-    /// may have found none, while they were between the ring and TCP, and waits for an edge, unless none are
-    /// there now. Another process that has shut the stream down waits for one as well.
+    /// Whether the kernel has nothing to tell but what was told. A program that has found no more bytes since
+    /// may have looked while they were between the ring and TCP, and waits for an edge, unless none are there
+    /// now. Another process that has shut the stream down waits for one as well.
     fn is_all(&self) -> bool {
         let socket = pool::get(self.socket);
         let recv = socket.recv.lock();
@@ -51,7 +51,7 @@ impl Told {
         let asked = libc::POLLRDHUP | libc::POLLPRI;
         let ends = u32::from(handles::poll_now(fd, asked) as u16) & ENDS;
         let unread = ends != 0 || tcp::readable(fd) != Ok(0);
-        if unread && recv.reads != self.state.reads {
+        if unread && recv.misses != self.state.misses {
             return false;
         }
         // No byte follows an end.
