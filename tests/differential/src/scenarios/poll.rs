@@ -38,6 +38,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_signal_interrupts_poll_and_epoll,
     a_signal_interrupts_recv_or_restarts_it,
     a_signal_finds_what_the_number_names_by_then,
+    a_signal_finds_a_set_where_the_number_was_a_stream,
     a_sendfile_that_sleeps_does_not_notice_o_nonblock,
     a_stream_in_the_place_of_a_full_one_takes_as_much,
     a_receive_of_all_ends_with_a_handler_once_it_has_some,
@@ -608,6 +609,28 @@ fn a_signal_finds_what_the_number_names_by_then(a: &Actor) {
             a.note(format!("recv, {what}"), meanwhile(&receives));
         }
         a.note("caught", wait::caught(libc::SIGUSR1));
+    });
+}
+
+/// The set has held a stream of the ring, and holds none any more.
+fn a_signal_finds_a_set_where_the_number_was_a_stream(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        wait::catch_signal(libc::SIGUSR1, 0);
+        let number = socket::dup(s).fd("dup");
+        let (own, thread) = (process::pid(), process::thread_id());
+        std::thread::scope(|scope| {
+            a.thread(scope, "closer", || {
+                a.until_asleep(own, thread);
+                socket::close(number);
+                let set = watched(s, EPOLLIN | EPOLLOUT);
+                assert_eq!(set, number);
+                wait::epoll_del(set, s).value("DEL");
+                process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+            });
+            let (got, masks) = poll(&[(number, POLLIN)], 15_000);
+            a.note("poll", format!("{got} {}", mask(masks[0])));
+        });
     });
 }
 

@@ -61,22 +61,7 @@ pub unsafe fn poll(
     }
     // SAFETY: the program's own array.
     let list = unsafe { core::slice::from_raw_parts_mut(entries, count as usize) };
-    let mut plain = false;
-    let mut attached = false;
-    for entry in list.iter() {
-        match table::get(entry.fd) {
-            Entry::Socket(index) => match pool::get(index).mode() {
-                Mode::Plain => plain = true,
-                Mode::Attached => attached = true,
-                Mode::Inherited => crate::inherit::touch(index),
-                _ => {}
-            },
-            Entry::Set(set) if entry.fd >= 0 => {
-                crate::wait::epoll::leave_set(set, Reason::NestedEpoll);
-            }
-            _ => {}
-        }
-    }
+    let (plain, attached) = prepare(list);
     if !plain && !attached {
         return Outcome::PassThrough;
     }
@@ -92,6 +77,27 @@ pub unsafe fn poll(
         count_out(list, &counted);
     }
     mixed(list, timeout, mask)
+}
+
+/// Leaves to the kernel what only it can be asked about. Whether the list names plain streams, and attached
+/// ones.
+fn prepare(list: &[pollfd]) -> (bool, bool) {
+    let (mut plain, mut attached) = (false, false);
+    for entry in list {
+        match table::get(entry.fd) {
+            Entry::Socket(index) => match pool::get(index).mode() {
+                Mode::Plain => plain = true,
+                Mode::Attached => attached = true,
+                Mode::Inherited => crate::inherit::touch(index),
+                _ => {}
+            },
+            Entry::Set(set) if entry.fd >= 0 => {
+                crate::wait::epoll::leave_set(set, Reason::NestedEpoll);
+            }
+            _ => {}
+        }
+    }
+    (plain, attached)
 }
 
 /// Which entries were counted as native waits, by position.
@@ -248,8 +254,12 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             break told_to_interrupted(list, libc::EINTR);
         }
         let held = held.get_or_insert_with(|| Held::of(list));
-        if !sleep(list, held, box_.get_or_insert_with(bells::take), left, mask) {
-            break told_to_interrupted(list, shunt_os::errno());
+        let slept = sleep(list, held, box_.get_or_insert_with(bells::take), left, mask);
+        let errno = shunt_os::errno();
+        // A number may name something else by now.
+        prepare(list);
+        if !slept {
+            break told_to_interrupted(list, errno);
         }
     };
     if let Some(mut held) = held {
