@@ -11,7 +11,7 @@ use shunt_stream::{End, ReaderOn};
 
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
-use crate::wait::epoll;
+use crate::wait::{epoll, poll};
 use crate::{attach, inherit, process, quiet, receive, search, Outcome};
 
 /// What `fd` is, asking the kernel if nobody has yet. Only for calls that a socket is likely to
@@ -49,15 +49,19 @@ pub fn opened(fd: i32, nonblocking: bool, connector: bool) -> Entry {
         None => Entry::Foreign,
     };
     table::set(fd, entry);
-    standard(fd);
+    named(fd);
     entry
 }
 
-/// glibc reads and writes the numbers of standard input, output and error by itself, whatever they
-/// name (stdio(3)).
-fn standard(fd: c_int) {
-    if let (true, Entry::Socket(index)) = (fd <= libc::STDERR_FILENO, table::get(fd)) {
+/// A number has come to name a socket. glibc reads and writes those of standard input, output and error by
+/// itself, whatever they name (stdio(3)), and a poll that sleeps in the kernel looks its numbers up anew.
+fn named(fd: c_int) {
+    let Entry::Socket(index) = table::get(fd) else { return };
+    if fd <= libc::STDERR_FILENO {
         touch_or_leave(index, Reason::StandardStream);
+    }
+    if poll::numbers::is_slept_by(fd) {
+        touch_or_leave(index, Reason::NumberSleptBy);
     }
 }
 
@@ -79,6 +83,7 @@ pub fn forget(fd: i32) {
 /// connection before the kernel closes it.
 fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
     let socket = pool::get(index);
+    poll::numbers::give_up(fd, index);
     let stays_open = socket.descriptors.load(Acquire) > 1
         || !inherit::is_sole_holder(socket)
         || socket.recv.lock().waiting.others() + socket.send.lock().waiting.others() > 0;
@@ -307,7 +312,7 @@ pub fn duplicated(from: c_int, to: c_int) {
             aliases.push(to);
             drop(aliases);
             table::set(to, Entry::Socket(index));
-            standard(to);
+            named(to);
         }
         Entry::Set(index) => epoll::duplicated(index, to),
         entry => {
@@ -334,6 +339,10 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -
         return Outcome::PassThrough;
     }
     before_close(to);
+    if let (true, Entry::Socket(index)) = (poll::numbers::is_slept_by(to), table::get(from)) {
+        // Before the number is its own: what wakes the sleeper may come at once.
+        touch_or_leave(index, Reason::NumberSleptBy);
+    }
     let result = genuine();
     if result >= 0 {
         duplicated(from, result);

@@ -39,6 +39,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_signal_interrupts_recv_or_restarts_it,
     a_signal_finds_what_the_number_names_by_then,
     a_signal_finds_a_set_where_the_number_was_a_stream,
+    a_poll_that_is_woken_asks_whom_its_number_names_by_then,
     a_sendfile_that_sleeps_does_not_notice_o_nonblock,
     a_stream_in_the_place_of_a_full_one_takes_as_much,
     a_receive_of_all_ends_with_a_handler_once_it_has_some,
@@ -632,6 +633,46 @@ fn a_signal_finds_a_set_where_the_number_was_a_stream(a: &Actor) {
             a.note("poll", format!("{got} {}", mask(masks[0])));
         });
     });
+}
+
+/// A number of a stream that TCP carries goes to one that the ring does.
+fn a_poll_that_is_woken_asks_whom_its_number_names_by_then(a: &Actor) {
+    let place = a.listen();
+    for replaced in [true, false] {
+        let s = a.pair(&place);
+        let t =
+            if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        a.at_once(
+            || {
+                assert_eq!(a.hear(), "replaced");
+                io::send(s, b"1", 0).value("send");
+                assert_eq!(a.hear(), "arrived");
+                socket::close(t);
+            },
+            || {
+                let (own, thread) = (process::pid(), process::thread_id());
+                let replace = || {
+                    if replaced {
+                        return socket::dup2(s, t);
+                    }
+                    socket::close(t);
+                    socket::dup(s)
+                };
+                std::thread::scope(|scope| {
+                    a.thread(scope, "other", || {
+                        a.until_asleep(own, thread);
+                        assert_eq!(replace().fd("replace"), t);
+                        a.tell("replaced");
+                        a.until_readable(s, 1);
+                        a.tell("arrived");
+                    });
+                    a.note("poll", mask(poll(&[(t, POLLIN)], 15_000).1[0]));
+                });
+                a.note("received", receive_text(t, 1));
+                socket::close(t);
+            },
+        );
+    }
 }
 
 fn a_sendfile_that_sleeps_does_not_notice_o_nonblock(a: &Actor) {

@@ -135,7 +135,16 @@ pub fn opened(fd: i32) {
     let set = set_at(index);
     set.fd.store(fd, Relaxed);
     set.descriptors.store(1, Relaxed);
+    drop(free);
+    named(index, fd);
+}
+
+/// A number has come to name a set. A poll that sleeps in the kernel by it will look at the set there.
+fn named(index: u32, fd: i32) {
     table::set(fd, Entry::Set(index));
+    if super::poll::numbers::is_slept_by(fd) {
+        leave_set(index, Reason::NestedEpoll);
+    }
 }
 
 /// The set that a descriptor names which was come by unseen.
@@ -150,7 +159,7 @@ pub fn find(fd: i32) -> Option<u32> {
 /// One more descriptor of a set.
 pub fn duplicated(index: u32, fd: i32) {
     set_at(index).descriptors.fetch_add(1, Relaxed);
-    table::set(fd, Entry::Set(index));
+    named(index, fd);
 }
 
 /// A descriptor of a set is about to be closed; it names nothing any more.

@@ -27,6 +27,7 @@ use crate::wait::{blocking, state, Question};
 
 mod bells;
 mod held;
+pub mod numbers;
 mod select;
 
 pub use select::select;
@@ -517,12 +518,14 @@ fn companion_events(socket: &Socket, asked: i16) -> i16 {
     events | (asked & libc::POLLPRI | libc::POLLRDHUP) & !now
 }
 
-/// In a forked child: the boxes are the parent's.
+/// In a forked child: the boxes are the parent's, and so is whoever slept.
 ///
 /// # Safety
 /// The process has one thread.
 pub unsafe fn after_fork() {
     // SAFETY: one thread, by the caller's word.
     unsafe { bells::after_fork() };
+    // SAFETY: the same.
+    unsafe { numbers::after_fork() };
     SLEEPERS.store(0, Relaxed);
 }
