@@ -375,6 +375,8 @@ fn wait(
     let (direction, fd) =
         match patience.before_sleep(socket, watch, &socket.send_policy, request.flags) {
             Ok(ready) => ready,
+            // Another process has set O_NONBLOCK.
+            Err(Some(Outcome::Failed(libc::EAGAIN))) if !is_full(index, socket) => return None,
             Err(ended) => return ended,
         };
     let word = direction.wake.want_space(FUTEX);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 pub const ALL: &[Scenario] = scenarios![V4;
     options_set_before_there_is_a_stream_hold_for_it,
     options_set_by_a_child_hold_for_its_parent,
+    a_parent_whose_child_set_o_nonblock_writes_more_than_a_ring,
     time_outs_out_of_range_are_refused,
     a_negative_time_out_waits_for_nothing,
     a_negative_time_out_of_the_listener_is_inherited,
@@ -136,6 +137,24 @@ fn options_set_by_a_child_hold_for_its_parent(a: &Actor) {
         },
         || a.note("recv waits", io::recv(s, &mut [0; 4], 0)),
     );
+}
+
+fn a_parent_whose_child_set_o_nonblock_writes_more_than_a_ring(a: &Actor) {
+    const MORE_THAN_A_RING: usize = 1_500_000;
+    let s = a.stream();
+    a.server(|| {
+        let child = a.child("unblocker", || socket::set_nonblocking(s, true));
+        a.note("child", wait_for(child));
+        let (block, mut sent) = (vec![0; 60_000], 0);
+        let give_up = Instant::now() + Duration::from_secs(5);
+        while sent < MORE_THAN_A_RING && Instant::now() < give_up {
+            match io::write(s, &block) {
+                Got::Errno(libc::EAGAIN) => drop(wait::poll(&[(s, libc::POLLOUT)], 1000)),
+                got => sent += got.count().unwrap_or(0),
+            }
+        }
+        a.note("all of it", sent >= MORE_THAN_A_RING);
+    });
 }
 
 /// A call that a time-out ends, and whether it took about as long.
