@@ -17,10 +17,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Makes the genuine call here, if it is to be made.
-    pub fn or_genuine(self, genuine: impl FnOnce() -> isize) -> Outcome {
+    /// What `other` comes to, if the genuine call is to be made.
+    pub fn or_else(self, other: impl FnOnce() -> Outcome) -> Outcome {
         match self {
-            Outcome::PassThrough => Outcome::Genuine(genuine()),
+            Outcome::PassThrough => other(),
             outcome => outcome,
         }
     }

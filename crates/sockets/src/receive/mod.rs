@@ -216,10 +216,10 @@ fn receive_waiting(
             }
             Attempt::Gone if patience.has_slept() => {
                 let insists = go_on_counted(socket, request, &patience, waiting);
-                return gone(socket).or_genuine(|| match insists {
+                return gone(socket).or_else(|| match insists {
                     Some(patience) => insist(socket, patience, request),
-                    None if patience.renamed => natively(request),
-                    None => genuine(),
+                    None if patience.renamed => Outcome::Genuine(natively(request)),
+                    None => Outcome::Genuine(genuine()),
                 });
             }
             Attempt::Gone => return gone(socket),
@@ -275,7 +275,8 @@ fn go_on_counted<'a>(
         return None;
     }
     let mut recv = socket.recv.lock();
-    if socket.closing.load(SeqCst) || handles::is_nonblocking(request.fd) {
+    let closed = socket.closing.load(SeqCst) || patience.renamed;
+    if closed || handles::is_nonblocking(request.fd) {
         return Some(patience);
     }
     *waiting = false;
@@ -285,12 +286,12 @@ fn go_on_counted<'a>(
     None
 }
 
-fn insist(socket: &Socket, patience: &blocking::Patience, request: Request<'_>) -> isize {
+fn insist(socket: &Socket, patience: &blocking::Patience, request: Request<'_>) -> Outcome {
     let flags = request.flags | libc::MSG_DONTWAIT;
     let looks_for_all = flags & libc::MSG_WAITALL != 0 && flags & PEEK != 0;
     let wanted = wanted(request.vector);
     // Nothing tells of a byte behind those that have been seen.
-    patience.insist(if looks_for_all { 0 } else { libc::POLLIN }, || {
+    let result = patience.insist(if looks_for_all { 0 } else { libc::POLLIN }, || {
         let fd = blocking::other_number(socket, request.fd).unwrap_or(request.fd);
         let got = natively(Request { fd, flags, ..request });
         let ended = || handles::poll_now(fd, libc::POLLRDHUP | libc::POLLPRI) != 0;
@@ -299,7 +300,11 @@ fn insist(socket: &Socket, patience: &blocking::Patience, request: Request<'_>) 
             return (fd, -1);
         }
         (fd, got)
-    })
+    });
+    if result >= 0 || shunt_os::errno() != libc::ERESTART {
+        return Outcome::Genuine(result);
+    }
+    blocking::begun_anew(socket, request.fd, patience).unwrap_or(Outcome::Failed(libc::EAGAIN))
 }
 
 /// Whether no byte can follow those that have arrived.
@@ -356,6 +361,8 @@ fn nothing(
         waiting,
     ) {
         Outcome::Handled(_) => Outcome::Handled(0),
+        // By another number the look was made natively.
+        Outcome::Genuine(1) => Outcome::Genuine(0),
         other => other,
     }
 }

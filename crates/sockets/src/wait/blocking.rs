@@ -127,8 +127,7 @@ impl Patience {
     }
 
     /// Waits in the kernel for `events`, or looks now and then without any, for a `call` that does not wait itself; it says by which
-    /// descriptor it was made. Begun anew by a handler with SA_RESTART it may not wait any more. The call
-    /// is counted as waiting.
+    /// descriptor it was made. ERESTART: a handler with SA_RESTART ended it. The call is counted as waiting.
     pub fn insist<F: Fn() -> (i32, isize)>(&self, events: i16, call: F) -> isize {
         struct Insistence<'a, F> {
             patience: &'a Patience,
@@ -171,7 +170,11 @@ impl Patience {
             let mut entry = libc::pollfd { fd, events, revents: 0 };
             // SAFETY: one entry, a valid time.
             let woken = unsafe { real::ppoll(&raw mut entry, 1, span, core::ptr::null()) };
-            if left == Some(0) || woken < 0 && limit.is_none() && signals::restarts(before) {
+            if woken < 0 && limit.is_none() && signals::restarts(before) {
+                set_errno(libc::ERESTART);
+                return -1;
+            }
+            if left == Some(0) {
                 set_errno(libc::EAGAIN);
                 return -1;
             }

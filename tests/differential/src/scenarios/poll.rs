@@ -39,6 +39,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_signal_interrupts_recv_or_restarts_it,
     a_signal_finds_what_the_number_names_by_then,
     a_signal_finds_a_set_where_the_number_was_a_stream,
+    a_signal_finds_a_closed_number_that_is_still_registered,
     a_poll_that_is_woken_asks_whom_its_number_names_by_then,
     a_sendfile_that_sleeps_does_not_notice_o_nonblock,
     a_stream_in_the_place_of_a_full_one_takes_as_much,
@@ -611,6 +612,33 @@ fn a_signal_finds_what_the_number_names_by_then(a: &Actor) {
         }
         a.note("caught", wait::caught(libc::SIGUSR1));
     });
+}
+
+fn a_signal_finds_a_closed_number_that_is_still_registered(a: &Actor) {
+    let place = a.listen();
+    for reads in [true, false] {
+        let s = a.pair(&place);
+        a.server(|| {
+            wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+            let number = socket::dup(s).fd("dup");
+            watched(number, EPOLLIN);
+            let (own, thread) = (process::pid(), process::thread_id());
+            std::thread::scope(|scope| {
+                a.thread(scope, "closer", || {
+                    a.until_asleep(own, thread);
+                    socket::close(number);
+                    a.until_asleep(own, thread);
+                    process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+                });
+                let mut room = [0; 8];
+                let receive = |room: &mut [u8]| match reads {
+                    true => io::read(number, room),
+                    false => io::recv(number, room, 0),
+                };
+                a.note("receive", receive(&mut room));
+            });
+        });
+    }
 }
 
 /// The set has held a stream of the ring, and holds none any more.
