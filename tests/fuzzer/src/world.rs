@@ -44,6 +44,10 @@ pub struct EndState {
     pub receive_timeout: bool,
     pub send_timeout: bool,
     pub small_buffers: bool,
+    /// Its window is small: what the other end sends beyond it moves by the kernel's probes, seconds long.
+    pub narrow: bool,
+    /// Its send buffer is small.
+    pub short: bool,
     pub urgent_in_line: bool,
     pub urgent_sent: bool,
     /// An error may have been taken by a call of which that is not promised.
@@ -71,6 +75,8 @@ impl EndState {
             receive_timeout: false,
             send_timeout: false,
             small_buffers: false,
+            narrow: false,
+            short: false,
             urgent_in_line: false,
             urgent_sent: false,
             spoiled: false,
@@ -286,9 +292,8 @@ impl World {
     pub fn set(&mut self, end: End, setting: Setting) {
         let state = self.state_mut(end);
         match setting {
-            Setting::SendBuffer(_) | Setting::ReceiveBuffer(_) => {
-                state.small_buffers = true;
-            }
+            Setting::SendBuffer(_) => (state.small_buffers, state.short) = (true, true),
+            Setting::ReceiveBuffer(_) => (state.small_buffers, state.narrow) = (true, true),
             Setting::LowWater(bytes) => state.low_water = u64::from(bytes.max(1)),
             Setting::LingerZero(on) => state.linger_zero = on,
             Setting::ReceiveTimeoutMs(time) => state.receive_timeout = time > 0,

@@ -241,6 +241,7 @@ impl Conductor<'_> {
                 self.players[who].asleep.as_ref().is_some_and(|sleeper| self.must_wake(sleeper))
             };
             if let Some(who) = EVERYBODY.into_iter().find(wakes) {
+                self.end_sleep(who);
                 self.join(who);
             } else if let Some(end) = self.world.stirred.pop() {
                 self.look_at_end(end);
@@ -261,6 +262,32 @@ impl Conductor<'_> {
                 self.world.write_ends(end) || self.world.waiting(end.peer()) == 0
             }
         }
+    }
+
+    /// A poll that is woken looks its numbers up anew, and sleeps on if they name something else by then that
+    /// has nothing to tell. A signal ends it.
+    fn end_sleep(&mut self, who: Who) {
+        let (Some(hello), Some(sleeper)) = (self.players[&who].hello, &self.players[&who].asleep)
+        else {
+            return;
+        };
+        if !matches!(sleeper.sleep, Sleep::Readable { .. } | Sleep::Event { .. }) {
+            return;
+        }
+        let (step, control) = (sleeper.step, self.control(who));
+        let said = format!("{who:?} sleeps on");
+        let part = self.outcome.observations.get(&step).map_or(0, Vec::len);
+        let expected = self.oracle.is_none_or(|oracle| {
+            oracle.get(&step).and_then(|parts| parts.get(part)).is_some_and(|it| *it == said)
+        });
+        // With the oracle's word that it wakes, it is waited for.
+        let late = LATE.as_millis() as i32;
+        if !expected || wait::poll(&[(control, libc::POLLIN)], late).1[0] != 0 {
+            return;
+        }
+        self.observe(step, said);
+        process::signal_thread(hello.process, hello.thread, libc::SIGUSR1);
+        self.player(who).asleep.iter_mut().for_each(|sleeper| sleeper.disturbed = true);
     }
 
     /// Takes the result of a call that has slept.

@@ -28,6 +28,9 @@ fn has_sent_fin(ports: [u16; 2]) -> bool {
         .any(|path| std::fs::read_to_string(path).is_ok_and(|table| table.lines().any(is_it)))
 }
 
+/// So many bytes pass a small window in a few seconds.
+const NARROW_MAX: u64 = 100_000;
+
 /// The sequence that this end writes.
 pub(super) fn sequence(end: End) -> u64 {
     (end.stream * 2 + end.side + 1) as u64
@@ -69,9 +72,7 @@ impl Conductor<'_> {
             Operation::Send { slot, .. } => self.send(by, op, *slot),
             Operation::Receive { slot, .. } => self.receive(by, op, *slot),
             Operation::Fill { slot } => self.fill(by, op, *slot),
-            Operation::Transfer { slot, size, read_piece, .. } => {
-                self.transfer(by, op, *slot, *size, *read_piece);
-            }
+            Operation::Transfer { slot, .. } => self.transfer(by, op, *slot),
             Operation::Urgent { slot } => self.urgent(by, op, *slot),
             Operation::Rise { slot } => {
                 if let Some(end) = self.world.end(by, *slot) {
@@ -111,6 +112,10 @@ impl Conductor<'_> {
                 let Some(end) = self.world.end(by, *slot) else { return };
                 // What a sleeping call waits for must not change.
                 if self.sleeps_at(|sleep| sleep.end().stream == end.stream) {
+                    return;
+                }
+                let narrows = matches!(setting, Setting::ReceiveBuffer(_));
+                if narrows && self.world.state(end.peer()).stuffed {
                     return;
                 }
                 self.plainly(by, op);
@@ -263,8 +268,8 @@ impl Conductor<'_> {
             }
             command.may_sleep = true;
             command.waiting = size;
-            // Who sleeps is not woken below the mark, though a call that comes then would not wait.
-            let count = need.max(low_water);
+            // It takes what there is, and is not woken before as much as the mark has come after that.
+            let count = waiting + (need - waiting).max(low_water);
             return self.put_to_sleep(by, &command, Sleep::Bytes { end, count });
         }
         if low_water > 1 && !enough && blocks {
@@ -302,7 +307,8 @@ impl Conductor<'_> {
         let busy = self.is_writing(end) || self.is_reading(end.peer());
         // What finds no room comes too late for a reader that has shut its direction.
         let deaf = self.world.state(end.peer()).reading_shut;
-        if busy || deaf || self.world.write_ends(end) {
+        let slow = self.world.state(end.peer()).narrow && !self.world.state(end).short;
+        if busy || deaf || slow || self.world.write_ends(end) {
             return;
         }
         let command = self.command(op, end, self.world.state(end).written, 0);
@@ -314,7 +320,7 @@ impl Conductor<'_> {
         self.world.state_mut(end).crowded = true;
     }
 
-    fn transfer(&mut self, by: Who, op: &Operation, slot: u8, size: u32, read_piece: u32) {
+    fn transfer(&mut self, by: Who, op: &Operation, slot: u8) {
         let Some(end) = self.world.end(by, slot) else { return };
         let Some((reader, reader_slot)) = self.idle_holder(end.peer(), Some(by)) else { return };
         let busy = self.is_writing(end) || self.is_reading(end.peer());
@@ -323,7 +329,12 @@ impl Conductor<'_> {
         if busy || timed || self.world.write_ends(end) || self.world.ended(end.peer()) {
             return;
         }
-        let command = self.command(op, end, near.written, 0);
+        let mut op = op.clone();
+        if let (true, Operation::Transfer { size, .. }) = (far.narrow, &mut op) {
+            *size = (*size).min(NARROW_MAX as u32);
+        }
+        let Operation::Transfer { size, read_piece, .. } = op else { return };
+        let command = self.command(&op, end, near.written, 0);
         let waiting = self.world.waiting(end.peer()) + u64::from(size);
         let job = Job::Drain { slot: reader_slot, piece: read_piece };
         let drain = Command { job, offset: near.taken, waiting, ..command.clone() };
