@@ -181,6 +181,8 @@ pub struct Socket {
     pub gave_way: AtomicBool,
     /// How often its reader was asked in vain to let it leave the ring.
     pub tries_to_leave: AtomicU32,
+    /// Of the threads in `native_recv`, those in poll.
+    pub native_polls: AtomicU32,
     /// When a copy of its descriptor was sent to the peer, which is to close it at once; 0: never.
     pub shown_ns: AtomicU64,
     /// The rendezvous that waits, or -1.
@@ -416,6 +418,7 @@ impl Socket {
             gave_way: AtomicBool::new(false),
             shown_ns: AtomicU64::new(0),
             tries_to_leave: AtomicU32::new(0),
+            native_polls: AtomicU32::new(0),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
             messages_in: AtomicU32::new(0),

@@ -88,7 +88,7 @@ catalog! {
         SplitDescriptors = "split_descriptors", "a thread of the process has descriptors of its own";
         LockedMemory = "locked_memory", "the process keeps all memory that it maps resident";
         OtherCalls = "other_calls", "the process opened a module whose calls are bound to another C library, or to the genuine functions of its own";
-        NumberSleptBy = "number_slept_by", "it was given a number by which a thread sleeps in the kernel, for what had it before";
+        PolledNumber = "polled_number", "it was given a number by which a poll sleeps in the kernel, for what had it before";
     }
 }
 

@@ -60,8 +60,8 @@ fn named(fd: c_int) {
     if fd <= libc::STDERR_FILENO {
         touch_or_leave(index, Reason::StandardStream);
     }
-    if poll::numbers::is_slept_by(fd) {
-        touch_or_leave(index, Reason::NumberSleptBy);
+    if poll::numbers::is_polled(fd) {
+        touch_or_leave(index, Reason::PolledNumber);
     }
 }
 
@@ -339,9 +339,9 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -
         return Outcome::PassThrough;
     }
     before_close(to);
-    if let (true, Entry::Socket(index)) = (poll::numbers::is_slept_by(to), table::get(from)) {
+    if let (true, Entry::Socket(index)) = (poll::numbers::is_polled(to), table::get(from)) {
         // Before the number is its own: what wakes the sleeper may come at once.
-        touch_or_leave(index, Reason::NumberSleptBy);
+        touch_or_leave(index, Reason::PolledNumber);
     }
     let result = genuine();
     if result >= 0 {

@@ -177,6 +177,7 @@ fn after_fork() {
         socket.send.lock().waiting = Waiting::NONE;
         socket.native_recv.store(0, Relaxed);
         socket.native_send.store(0, Relaxed);
+        socket.native_polls.store(0, Relaxed);
         socket.forget_entry();
         search::stop_waiting(socket);
         socket.kin.counted(false);

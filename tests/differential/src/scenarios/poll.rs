@@ -666,10 +666,16 @@ fn a_signal_finds_a_set_where_the_number_was_a_stream(a: &Actor) {
 /// A number of a stream that TCP carries goes to one that the ring does.
 fn a_poll_that_is_woken_asks_whom_its_number_names_by_then(a: &Actor) {
     let place = a.listen();
-    for replaced in [true, false] {
+    for (replaced, was_on_ring) in [(true, false), (false, false), (true, true)] {
         let s = a.pair(&place);
         let t =
             if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        if was_on_ring {
+            a.warm(t);
+            a.meet();
+            socket::set_int(t, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 2).value("SO_RCVLOWAT");
+            a.meet();
+        }
         a.at_once(
             || {
                 assert_eq!(a.hear(), "replaced");

@@ -142,7 +142,7 @@ pub fn opened(fd: i32) {
 /// A number has come to name a set. A poll that sleeps in the kernel by it will look at the set there.
 fn named(index: u32, fd: i32) {
     table::set(fd, Entry::Set(index));
-    if super::poll::numbers::is_slept_by(fd) {
+    if super::poll::numbers::is_polled(fd) {
         leave_set(index, Reason::NestedEpoll);
     }
 }

@@ -62,8 +62,8 @@ pub unsafe fn poll(
     }
     // SAFETY: the program's own array.
     let list = unsafe { core::slice::from_raw_parts_mut(entries, count as usize) };
-    let (plain, attached) = prepare(list);
-    if !plain && !attached {
+    let (by_tcp, attached) = prepare(list);
+    if !by_tcp && !attached {
         return Outcome::PassThrough;
     }
     if !attached {
@@ -80,17 +80,20 @@ pub unsafe fn poll(
     mixed(list, timeout, mask)
 }
 
-/// Leaves to the kernel what only it can be asked about. Whether the list names plain streams, and attached
+/// Leaves to the kernel what only it can be asked about. Whether the list names streams on TCP, and attached
 /// ones.
 fn prepare(list: &[pollfd]) -> (bool, bool) {
-    let (mut plain, mut attached) = (false, false);
+    let (mut by_tcp, mut attached) = (false, false);
     for entry in list {
         match table::get(entry.fd) {
             Entry::Socket(index) => match pool::get(index).mode() {
-                Mode::Plain => plain = true,
+                Mode::Plain | Mode::Left => by_tcp = true,
                 Mode::Attached => attached = true,
-                Mode::Inherited => crate::inherit::touch(index),
-                _ => {}
+                Mode::Inherited => {
+                    crate::inherit::touch(index);
+                    by_tcp = true;
+                }
+                Mode::Free => {}
             },
             Entry::Set(set) if entry.fd >= 0 => {
                 crate::wait::epoll::leave_set(set, Reason::NestedEpoll);
@@ -98,7 +101,7 @@ fn prepare(list: &[pollfd]) -> (bool, bool) {
             _ => {}
         }
     }
-    (plain, attached)
+    (by_tcp, attached)
 }
 
 /// Which entries were counted as native waits, by position.
@@ -136,6 +139,7 @@ fn count_in(list: &[pollfd]) -> Counted {
             continue;
         }
         threads::add(&socket.native_recv, 1);
+        threads::add(&socket.native_polls, 1);
         if counted.large.is_empty() {
             counted.small[position] = index;
         } else {
@@ -152,7 +156,9 @@ fn count_out(list: &[pollfd], counted: &Counted) {
     for position in 0..list.len() {
         let index = counted.at(position);
         if index != NOT {
-            leave_native(index, pool::get(index));
+            let socket = pool::get(index);
+            threads::take(&socket.native_polls);
+            leave_native(index, socket);
         }
     }
 }
