@@ -173,6 +173,13 @@ impl Conductor<'_> {
         self.sleeps_at(|sleep| matches!(sleep, Sleep::Bytes { end: at, .. } if *at == end))
     }
 
+    /// A poll sleeps until this end can be read.
+    fn is_watching(&self, end: End) -> bool {
+        self.sleeps_at(|sleep| {
+            matches!(sleep, Sleep::Readable { end: at } | Sleep::Event { end: at } if *at == end)
+        })
+    }
+
     fn command(&self, op: &Operation, writer: End, offset: u64, waiting: u64) -> Command {
         let job = Job::Do(op.clone());
         Command { job, sequence: sequence(writer), offset, waiting, may_sleep: false }
@@ -262,8 +269,7 @@ impl Conductor<'_> {
                 return;
             }
             // Two that sleep for the same bytes may both find them, or one.
-            let waits = |sleep: &Sleep| matches!(sleep, Sleep::Readable { end: at } | Sleep::Event { end: at } if *at == end);
-            if self.sleeps_at(waits) {
+            if self.is_watching(end) {
                 return;
             }
             command.may_sleep = true;
@@ -323,7 +329,8 @@ impl Conductor<'_> {
     fn transfer(&mut self, by: Who, op: &Operation, slot: u8) {
         let Some(end) = self.world.end(by, slot) else { return };
         let Some((reader, reader_slot)) = self.idle_holder(end.peer(), Some(by)) else { return };
-        let busy = self.is_writing(end) || self.is_reading(end.peer());
+        let watched = self.is_watching(end.peer());
+        let busy = self.is_writing(end) || self.is_reading(end.peer()) || watched;
         let (near, far) = (self.world.state(end), self.world.state(end.peer()));
         let timed = near.send_timeout || far.receive_timeout;
         if busy || timed || self.world.write_ends(end) || self.world.ended(end.peer()) {
