@@ -14,7 +14,7 @@ use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 use super::fin::{fin_if_due, hold_fin, report_drained};
 use super::leave::await_answer;
 use super::remains::finish_for_dead;
-use super::stop::{ask_to_stop, has_ring_bytes};
+use super::stop::{ask_to_stop, ring_bytes};
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
@@ -266,7 +266,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         if ended {
             take_unread(socket, &mut recv);
         }
-        if alone && !ended && has_ring_bytes(socket, &mut recv) {
+        if alone && !ended && ring_bytes(socket, &mut recv) > 0 {
             words.announce_reset();
         }
         let offset = recv.offset;

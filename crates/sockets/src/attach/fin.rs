@@ -6,10 +6,10 @@ use shunt_carriers::shm::{outgoing, Close};
 use shunt_link::elsewhere;
 use shunt_os::{handles, tcp};
 use shunt_pairing::message::Kind;
-use shunt_stream::{End, ReaderOn, Words, WriterOn};
+use shunt_stream::{End, Words, WriterOn};
 
 use super::ends::{break_stream, FEW_UNREAD};
-use super::stop::{leaves_unread, stop_for_writer, wait_until, ANSWER_NS_MAX};
+use super::stop::{leaves_unread, ring_bytes, stop_for_writer, wait_until, ANSWER_NS_MAX};
 use super::writer::{flush, go_down, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
@@ -105,13 +105,7 @@ pub fn closed_unheard(socket: &Socket) -> bool {
 #[cold]
 pub fn have_fin_sent(socket: &'static Socket) {
     let Some(link) = socket.link() else { return };
-    let unread = {
-        let mut recv = socket.recv.lock();
-        match (recv.reader.on(), &mut recv.consumer) {
-            (ReaderOn::Ring, Some(consumer)) => consumer.available().unwrap_or(0) as u64,
-            _ => 0,
-        }
-    };
+    let unread = ring_bytes(socket, &mut socket.recv.lock());
     if (1..=FEW_UNREAD).contains(&unread) {
         stop_for_writer(socket);
     } else {

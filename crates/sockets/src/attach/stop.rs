@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::{self, incoming, outgoing};
+use shunt_carriers::shm::{incoming, outgoing};
 use shunt_carriers::Sender;
 use shunt_link::Link;
 use shunt_os::{clock, handles, proc, raw};
@@ -165,22 +165,25 @@ fn leaves_unread_at_end(socket: &Socket) -> Option<bool> {
         return None;
     }
     let mut recv = socket.recv.try_lock()?;
-    let unread = has_ring_bytes(socket, &mut recv);
+    let unread = ring_bytes(socket, &mut recv) > 0;
     Some(unread && !have_ended(socket, &recv, socket.fd.load(Relaxed)))
 }
 
-/// Whether bytes lie unread in the ring that a stream reads.
-pub(super) fn has_ring_bytes(socket: &Socket, recv: &mut RecvSide) -> bool {
-    let some = |it: &mut shm::Receiver| it.available().is_ok_and(|bytes| bytes > 0);
-    match recv.reader.on() {
-        ReaderOn::Ring => recv.consumer.as_mut().is_some_and(some),
+/// How many bytes lie unread in the ring that a stream reads.
+pub(super) fn ring_bytes(socket: &Socket, recv: &mut RecvSide) -> u64 {
+    match (recv.reader.on(), &mut recv.consumer) {
+        (ReaderOn::Ring, Some(consumer)) => consumer.available().unwrap_or(0) as u64,
         // The program has not read far enough to have come to the ring.
-        ReaderOn::Tcp | ReaderOn::Crossing { .. } => socket.link().is_some_and(|link| {
+        (ReaderOn::Tcp | ReaderOn::Crossing { .. }, _) => socket.link().map_or(0, |link| {
             let words = incoming(link, socket.slot.load(Relaxed));
             let is_up = matches!(End::decode(words.end()), Ok(End::Open | End::Seen));
-            is_up && words.tail() > words.up_at()
+            if is_up {
+                words.tail().saturating_sub(words.up_at())
+            } else {
+                0
+            }
         }),
-        ReaderOn::Salvage { .. } => false,
+        _ => 0,
     }
 }
 
