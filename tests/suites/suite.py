@@ -125,7 +125,8 @@ def python_with(name, *packages):
     if not done.exists():
         install("python3-venv")
         subprocess.run(["/usr/bin/python3", "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "-q", *packages], check=True)
+        if packages:
+            subprocess.run([folder / "bin/pip", "install", "-q", *packages], check=True)
         done.touch()
     return folder / "bin/python3"
 
@@ -162,6 +163,22 @@ def run_unittest(way, name, arguments, seconds_max, python="/usr/bin/python3", *
     results, begun = cases_told(told)
     if begun:
         results[begun] = NOT_ENDED
+    results[name] = NOT_ENDED if status is None else f"status {status}"
+    return results
+
+
+def run_pytest(way, name, arguments, seconds_max, python, env=None, before=(), **how):
+    """Runs pytest, after `before` if a command is to start it; returns results by case."""
+    told = way.folder / f"{name}.cases"
+    told.unlink(missing_ok=True)
+    command = [*before, python, "-m", "pytest", "-q", "-p", "pytest_cases", "-p", "no:cacheprovider",
+               "-p", "no:faulthandler", *arguments]
+    env = {"CASES_TOLD": str(told), "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+    _, status = way.run(command, seconds_max, log=f"{name}.log", env=env, **how)
+    results, begun = cases_told(told)
+    results = {f"{name} {case}": result for case, result in results.items()}
+    if begun:
+        results[f"{name} {begun}"] = NOT_ENDED
     results[name] = NOT_ENDED if status is None else f"status {status}"
     return results
 
