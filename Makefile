@@ -23,7 +23,8 @@ test: ## Run all tests; what cannot run here says why
 suites: build ## Run the test suites of other projects plain and accelerated, and compare (hours; as root)
 	@for suite in cpython memcached redis libuv libevent node ruby postgresql aiohttp gevent \
 		tornado twisted uvloop tokio perl nginx openssh rsync ftp web mail mariadb mpi \
-		varnishtest curl mosquitto messaging rabbitmq samba php erlang netty openldap; do \
+		varnishtest curl mosquitto messaging rabbitmq samba php erlang netty openldap \
+		libwebsockets glib asio lwt python-libraries python-databases; do \
 		CARGO_TARGET_DIR=$(TARGET) tests/suites/$$suite || failed="$$failed $$suite"; done; \
 	[ -z "$$failed" ] || { echo "different:$$failed"; exit 1; }
 
