@@ -42,6 +42,7 @@ pub enum Close {
 const RESETS: u64 = 1;
 const KEPT: u64 = 2;
 const DONE: u64 = 4;
+const BEHIND_TCP: u64 = 8;
 
 impl SlotWords {
     /// Whether another process may read the stream as well.
@@ -81,6 +82,16 @@ impl SlotWords {
     /// It is closed.
     pub fn reader_is_closed(&self) {
         self.direction().consumer.leaving.fetch_or(DONE, SeqCst);
+    }
+
+    /// Whether what the ring has left, now that its writer is gone, comes behind bytes of TCP's, and not before.
+    pub fn is_behind_tcp(&self) -> bool {
+        self.direction().consumer.leaving.load(SeqCst) & BEHIND_TCP != 0
+    }
+
+    /// Says so to others who read the stream.
+    pub fn set_behind_tcp(&self) {
+        self.direction().consumer.leaving.fetch_or(BEHIND_TCP, SeqCst);
     }
 
     /// Whether the writer's program has shut the direction down, or its process ends in order: its FIN is not

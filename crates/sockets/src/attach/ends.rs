@@ -13,7 +13,7 @@ use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 
 use super::fin::{fin_if_due, hold_fin, report_drained};
 use super::leave::await_answer;
-use super::remains::finish_for_dead;
+use super::remains::{finish_for_dead, put_behind_tcp};
 use super::stop::{ask_to_stop, ring_bytes};
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
@@ -291,6 +291,8 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
                     await_answer(link, slot);
                     leaves_remains = finish_for_dead(socket, &mut recv).unwrap_or(false);
                 }
+            } else if leaves_remains {
+                put_behind_tcp(&words, &mut recv);
             }
         }
         orphaned = alone && ends_later(socket, &mut send, farewell.reset);

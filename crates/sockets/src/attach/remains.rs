@@ -32,7 +32,7 @@ pub fn share_remains(socket: &'static Socket) {
     has_left(socket);
 }
 
-/// Whether the reader stands before such bytes. A writer that died before it had sent again what the
+/// Whether there are such bytes for the reader. A writer that died before it had sent again what the
 /// reader left has left them, if none of them is on TCP.
 pub(super) fn finish_for_dead(socket: &Socket, recv: &mut RecvSide) -> Result<bool, Broken> {
     let Some(link) = socket.link() else { return Ok(false) };
@@ -44,7 +44,22 @@ pub(super) fn finish_for_dead(socket: &Socket, recv: &mut RecvSide) -> Result<bo
             restart_consumer(recv);
         }
     }
-    Ok(recv.reader.on() == ReaderOn::Ring && is_left(&words))
+    if !is_left(&words) {
+        return Ok(false);
+    }
+    Ok(recv.reader.on() == ReaderOn::Ring
+        || tcp::peer_has_ended(fd) && put_behind_tcp(&words, recv))
+}
+
+/// A reader that had not come to the ring: what is there comes behind TCP's bytes.
+pub(super) fn put_behind_tcp(words: &shm::SlotWords, recv: &mut RecvSide) -> bool {
+    let (ReaderOn::Crossing { up_at }, Some(consumer)) = (recv.reader.on(), &mut recv.consumer)
+    else {
+        return false;
+    };
+    consumer.cross_to(up_at);
+    words.set_behind_tcp();
+    true
 }
 
 fn is_left(words: &shm::SlotWords) -> bool {

@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering::*;
 
+use shunt_os::tcp;
 use shunt_stream::Words;
 
 use super::peek::PEEK;
@@ -18,20 +19,33 @@ pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<isize> {
         return None;
     }
     let wanted = wanted(request.vector);
-    let got = {
-        let mut recv = socket.recv.lock();
-        let consumer = recv.consumer.as_mut()?;
-        let into = || parts(request.vector, 0);
-        // SAFETY: the program's own buffer; a bad one faults as a genuine call would report.
-        unsafe { consumer.take_remains(into, how(request.flags)) }.ok().filter(|got| *got > 0)?
-    };
-    if got == wanted || request.flags & PEEK != 0 {
-        return Some(got as isize);
+    let peeks = request.flags & PEEK != 0;
+    let waiting = || tcp::readable(request.fd).unwrap_or(0) > 0;
+    let behind = is_behind_tcp(socket) && waiting();
+    if behind && peeks {
+        return None;
     }
-    // What follows is there, or will never be.
-    let request = Request { flags: request.flags | libc::MSG_DONTWAIT, ..request };
+    // What TCP has is there, or will never be.
+    let native = Request { flags: request.flags | libc::MSG_DONTWAIT, ..request };
     let mut patience = Patience::new(libc::SO_RCVTIMEO, None);
-    Some((got + rest_natively(socket, &mut patience, request, got)) as isize)
+    let mut got = if behind { rest_natively(socket, &mut patience, native, 0) } else { 0 };
+    if got < wanted && !(behind && waiting()) {
+        let mut recv = socket.recv.lock();
+        let into = || parts(request.vector, got);
+        // SAFETY: the program's own buffer; a bad one faults as a genuine call would report.
+        let taken =
+            recv.consumer.as_mut().map(|it| unsafe { it.take_remains(into, how(request.flags)) });
+        got += taken.and_then(Result::ok).unwrap_or(0);
+    }
+    if got > 0 && got < wanted && !behind && !peeks {
+        got += rest_natively(socket, &mut patience, native, got);
+    }
+    (got > 0).then_some(got as isize)
+}
+
+fn is_behind_tcp(socket: &Socket) -> bool {
+    let recv = socket.recv.lock();
+    recv.consumer.as_ref().is_some_and(|consumer| consumer.words().is_behind_tcp())
 }
 
 /// How much is left of it.
