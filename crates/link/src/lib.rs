@@ -167,10 +167,7 @@ impl Link {
     /// The process has one thread.
     pub unsafe fn after_fork(&self) {
         // SAFETY: one thread, by the caller's word.
-        unsafe { self.bells.force_open() };
-        // SAFETY: as above.
-        unsafe { self.slots.force_open() };
-        self.memory.after_fork();
+        unsafe { self.open_after_fork() };
         self.bury();
         handles::close(self.control);
         let mut bells = self.bells.lock();
@@ -179,6 +176,18 @@ impl Link {
             handles::close(bells.peer);
             *bells = Bells { own: -1, peer: -1 };
         }
+    }
+
+    /// As above, of a link that was dead before, and that streams still stand in.
+    ///
+    /// # Safety
+    /// The process has one thread.
+    pub unsafe fn open_after_fork(&self) {
+        // SAFETY: one thread, by the caller's word.
+        unsafe { self.bells.force_open() };
+        // SAFETY: as above.
+        unsafe { self.slots.force_open() };
+        self.memory.after_fork();
     }
 
     /// The peer is gone and no stream stands here any more: gives back what can be. The words of

@@ -171,6 +171,10 @@ fn after_fork() {
             socket.memberships.force_open();
             socket.aliases.force_open();
             socket.tuple.force_open();
+            // The service has forgotten links whose peers are gone.
+            if let Some(link) = socket.link() {
+                link.open_after_fork();
+            }
         }
         // Those who waited are the parent's.
         socket.recv.lock().waiting = Waiting::NONE;
