@@ -165,7 +165,8 @@ fn leaves_unread_at_end(socket: &Socket) -> Option<bool> {
         return None;
     }
     let mut recv = socket.recv.try_lock()?;
-    let unread = ring_bytes(socket, &mut recv) > 0;
+    // Who sleeps for more has those that came, or is about to.
+    let unread = recv.waiting.all() == 0 && ring_bytes(socket, &mut recv) > 0;
     Some(unread && !have_ended(socket, &recv, socket.fd.load(Relaxed)))
 }
 
