@@ -215,11 +215,11 @@ fn receive_waiting(
                 return some.unwrap_or_else(|| gone(socket));
             }
             Attempt::Gone if patience.has_slept() => {
-                let insists = go_on_counted(socket, request, &patience, waiting);
-                return gone(socket).or_else(|| match insists {
-                    Some(patience) => insist(socket, patience, request),
-                    None if patience.renamed => Outcome::Genuine(natively(request)),
-                    None => Outcome::Genuine(genuine()),
+                let counted = goes_on_counted(socket, request, &patience, waiting);
+                return gone(socket).or_else(|| match counted {
+                    true => insist(socket, &mut patience, request),
+                    false if patience.renamed => Outcome::Genuine(natively(request)),
+                    false => Outcome::Genuine(genuine()),
                 });
             }
             Attempt::Gone => return gone(socket),
@@ -265,28 +265,28 @@ fn count_waiting(socket: &Socket, request: Request<'_>, waits: bool, waiting: &m
 /// A call that has nothing yet is the kernel's. One that has slept waits on, although somebody has set
 /// O_NONBLOCK or closed its number meanwhile: then by calls that do not wait, and counted as waiting, so
 /// that it keeps its stream. Others keep it in the kernel, where a thread may be cancelled.
-fn go_on_counted<'a>(
+fn goes_on_counted(
     socket: &Socket,
     request: Request<'_>,
-    patience: &'a blocking::Patience,
+    patience: &blocking::Patience,
     waiting: &mut bool,
-) -> Option<&'a blocking::Patience> {
+) -> bool {
     if !*waiting {
-        return None;
+        return false;
     }
     let mut recv = socket.recv.lock();
     let closed = socket.closing.load(SeqCst) || patience.renamed;
     if closed || handles::is_nonblocking(request.fd) {
-        return Some(patience);
+        return true;
     }
     *waiting = false;
     if socket.generation.load(Relaxed) == request.generation {
         recv.waiting.end();
     }
-    None
+    false
 }
 
-fn insist(socket: &Socket, patience: &blocking::Patience, request: Request<'_>) -> Outcome {
+fn insist(socket: &Socket, patience: &mut blocking::Patience, request: Request<'_>) -> Outcome {
     let flags = request.flags | libc::MSG_DONTWAIT;
     let looks_for_all = flags & libc::MSG_WAITALL != 0 && flags & PEEK != 0;
     let wanted = wanted(request.vector);
@@ -301,6 +301,10 @@ fn insist(socket: &Socket, patience: &blocking::Patience, request: Request<'_>) 
         }
         (fd, got)
     });
+    if result > 0 && request.flags & (libc::MSG_WAITALL | PEEK) == libc::MSG_WAITALL {
+        let rest = rest_natively(socket, patience, request, result as usize);
+        return Outcome::Genuine(result + rest as isize);
+    }
     if result >= 0 || shunt_os::errno() != libc::ERESTART {
         return Outcome::Genuine(result);
     }
