@@ -201,9 +201,10 @@ pub struct Socket {
     pub full: AtomicBool,
     /// How many bytes may lie unread in the outgoing ring; 0 is all it holds.
     pub room: AtomicU32,
-    /// The peer's process died and left bytes unread in the ring, which the kernel did not know of when it
-    /// sent the FIN: what that takes for a broken pipe is a reset.
-    pub died_unread: AtomicBool,
+    /// The peer's process died and left bytes unread in the ring, which the kernel did not know of: the error
+    /// that this is to be, and that the kernel takes for another. ECONNRESET; EPIPE behind a FIN that was held
+    /// back; 0 if nothing is.
+    pub death_error: AtomicI32,
     /// A wait has told that the connection is reset, of which the ring may not know yet.
     pub told_reset: AtomicBool,
     /// Its close is made a reset for an exec that is under way.
@@ -301,7 +302,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.slot.store(shunt_link::VACANT, Relaxed);
     socket.full.store(false, Relaxed);
     socket.room.store(0, Relaxed);
-    socket.died_unread.store(false, Relaxed);
+    socket.death_error.store(0, Relaxed);
     socket.told_reset.store(false, Relaxed);
     socket.resets_at_exec.store(false, Relaxed);
     socket.remains.store(false, Relaxed);
@@ -433,7 +434,7 @@ impl Socket {
             fulls: AtomicU32::new(0),
             full: AtomicBool::new(false),
             room: AtomicU32::new(0),
-            died_unread: AtomicBool::new(false),
+            death_error: AtomicI32::new(0),
             told_reset: AtomicBool::new(false),
             resets_at_exec: AtomicBool::new(false),
             remains: AtomicBool::new(false),

@@ -89,8 +89,15 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             ReaderDied::Lost { .. } => return Err(Broken),
         }
         let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
-        let died_unread = unsent && !was_reset && !peer_shut && !peer_shares;
-        socket.died_unread.store(died_unread, Relaxed);
+        let died_unread = unsent && !was_reset && !peer_shares;
+        let error = match (recv.peer_shut, peer_shut) {
+            _ if !died_unread => 0,
+            (true, _) => libc::EPIPE,
+            // The kernel knows of its FIN, or a process that ends has had it send a reset.
+            (false, true) => 0,
+            (false, false) => libc::ECONNRESET,
+        };
+        socket.death_error.store(error, Relaxed);
         let offset = recv.offset;
         if recv.offset_known {
             recv.reader.writer_died(&incoming(link, slot), offset)?;
@@ -122,23 +129,36 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
 pub fn take_error(socket: &Socket) -> Option<i32> {
     let fd = socket.fd.load(Relaxed);
     let number = handles::option_int(fd, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
-    let renamed = number == libc::EPIPE && socket.died_unread.swap(false, Relaxed);
-    (number != 0).then_some(if renamed { libc::ECONNRESET } else { number })
+    (number != 0).then(|| renamed(socket, number))
+}
+
+/// The kernel's error, by the name that it has if the peer died.
+fn renamed(socket: &Socket, number: i32) -> i32 {
+    if !matches!(number, libc::EPIPE | libc::ECONNRESET) {
+        return number;
+    }
+    match socket.death_error.swap(0, Relaxed) {
+        0 => number,
+        death => death,
+    }
 }
 
 /// The error of a peer that died with bytes unread, which the kernel would name otherwise.
 pub fn error_of_death(socket: &Socket) -> Option<i32> {
-    if !socket.died_unread.load(Relaxed) {
+    if socket.death_error.load(Relaxed) != libc::ECONNRESET {
         return None;
     }
     take_error(socket)
 }
 
+/// Whether such a death is a broken pipe, which the kernel would take for a reset.
+pub fn is_broken_by_death(socket: &Socket) -> bool {
+    socket.death_error.load(Relaxed) == libc::EPIPE && take_error(socket).is_some()
+}
+
 /// What SO_ERROR says where the kernel said `number`, and took it.
 pub fn error_told(socket: &Socket, number: i32) -> i32 {
-    if number == libc::EPIPE && socket.died_unread.swap(false, Relaxed) {
-        return libc::ECONNRESET;
-    }
+    let number = renamed(socket, number);
     if number != 0 || !matches!(socket.mode(), Mode::Attached | Mode::Left) {
         return number;
     }

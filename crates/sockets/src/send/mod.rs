@@ -294,6 +294,9 @@ fn attempt_native(socket: &Socket, _side: &SendSide) -> Result<Attempt, Broken> 
     if let Some(number) = attach::error_of_death(socket) {
         return Ok(Attempt::Error(number));
     }
+    if attach::is_broken_by_death(socket) {
+        return Ok(Attempt::Shut);
+    }
     // Counted under the lock: nobody goes up while a native send is in flight.
     threads::add(&socket.native_send, 1);
     Ok(Attempt::Native)

@@ -177,6 +177,9 @@ fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
             if let Some(number) = attach::error_of_death(socket) {
                 return Clear::Refused(number);
             }
+            if attach::is_broken_by_death(socket) {
+                return Clear::Shut;
+            }
             threads::add(&socket.native_send, 1);
             delivery.leave_to_kernel(&mut side);
             Clear::Now
