@@ -210,7 +210,8 @@ impl Farewell {
         } else if self.reset {
             handles::close_will_reset(fd);
         } else if self.fin {
-            handles::shut_writing(fd);
+            // What comes then is answered with a reset, as after a close (tcp_rcv_state_process of Linux).
+            handles::shut_both(fd);
         }
     }
 }
@@ -350,6 +351,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         let unread = tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
         farewell.abort = farewell.reset || lingers == Some(0) || unread;
         farewell.fin = !farewell.abort && lingers.is_none() && tcp::has_read_all(fd);
+        wait::epoll::drop_from_kernel(&members);
     }
     farewell
 }
