@@ -1,14 +1,16 @@
 //! eventfd(2), epoll(7), abstract Unix sockets with SCM_RIGHTS (unix(7)).
 
 use core::mem::{size_of, zeroed};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::*};
 
 use super::own;
 use crate::{raw, sys, threads, Errno, Result};
 
 /// Our descriptors start here unless the program's limit is lower. Higher would make the kernel
 /// grow the descriptor table of every process for nothing.
-const HIGH_FD: u64 = 3600;
+const HIGH_FD: i32 = 3600;
+/// Where they start in this process.
+static LOWEST_OWN: AtomicI32 = AtomicI32::new(HIGH_FD);
 
 /// The kernel gives new descriptors the lowest free number. Until one of ours is moved, the program
 /// must not see that number taken, nor close it by mistake; so whoever of ours makes a descriptor
@@ -138,13 +140,25 @@ pub fn place_high(fd: i32) -> Result<i32> {
     high
 }
 
+/// Whether the program may mean one of ours by `fd`, or one that becomes ours at this moment: it is then
+/// closed within [`with_numbers`], if it is not ours by then.
+#[inline]
+pub fn may_be_own(fd: i32) -> bool {
+    fd >= LOWEST_OWN.load(Relaxed)
+}
+
 /// A second descriptor of the same open file, above the program's numbers and CLOEXEC.
 fn copy_high(fd: i32) -> Result<i32> {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid.
     unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit)? };
-    let lowest =
-        if limit.rlim_cur > HIGH_FD + 400 { HIGH_FD } else { limit.rlim_cur - limit.rlim_cur / 4 };
+    let lowest = match i32::try_from(limit.rlim_cur) {
+        Ok(limit) if limit <= HIGH_FD + 400 => limit - limit / 4,
+        _ => HIGH_FD,
+    };
+    LOWEST_OWN.fetch_min(lowest, Relaxed);
+    // From the moment it is there to the mark: nobody closes it.
+    let _numbers = Numbers::hold();
     // SAFETY: no pointers.
     let high = unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest) }? as i32;
     own::mark(high, true);

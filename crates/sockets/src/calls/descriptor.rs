@@ -200,7 +200,14 @@ pub fn close(fd: c_int) -> Outcome {
     match table::get(fd) {
         Entry::Unknown => {
             elsewhere::note();
-            Outcome::PassThrough
+            if process::in_vfork_child() || !handles::may_be_own(fd) {
+                return Outcome::PassThrough;
+            }
+            handles::with_numbers(|| match handles::is_own(fd) {
+                true => Outcome::Failed(libc::EBADF),
+                // SAFETY: no pointers.
+                false => Outcome::Genuine(unsafe { real::close(fd) } as isize),
+            })
         }
         _ if process::in_vfork_child() => Outcome::PassThrough,
         _ => {
@@ -223,10 +230,17 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
         return Outcome::PassThrough;
     }
     table::each(first, last, |fd, _| before_close(fd));
+    // None becomes ours meanwhile.
+    handles::with_numbers(|| close_between_ours(first, last, flags))
+}
+
+/// The program closes its numbers, and not ours.
+fn close_between_ours(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
+    // SAFETY: no pointers.
+    let close = |from, to| unsafe { real::close_range(from, to, flags) } as isize;
     let mut from = first;
     while let Some(own) = handles::first_own(from, last) {
-        // SAFETY: no pointers. The program closes its numbers, and not ours.
-        if own > from && unsafe { real::close_range(from, own - 1, flags) } != 0 {
+        if own > from && close(from, own - 1) != 0 {
             return Outcome::Genuine(-1);
         }
         from = own + 1;
@@ -234,8 +248,7 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
     if from > first && from > last {
         return Outcome::Handled(0);
     }
-    // SAFETY: no pointers.
-    Outcome::Genuine(unsafe { real::close_range(from, last, flags) } as isize)
+    Outcome::Genuine(close(from, last))
 }
 
 /// A FILE is made on the descriptor: stdio reads and writes behind our back. True if the ring

@@ -514,7 +514,8 @@ fn a_kill_behind_both_fins_resets_nothing(a: &Actor) {
             a.tell("over");
             assert_eq!(a.hear(), "killed");
             wait::poll(&[], 50);
-            a.note_mask("poll", s, libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP);
+            let ended = libc::POLLRDHUP | libc::POLLHUP;
+            a.note_mask("poll", s, libc::POLLIN | libc::POLLOUT | ended);
             let (got, error) = socket::getsockopt(s, libc::SOL_SOCKET, libc::SO_ERROR, 4);
             a.note("error", format!("{got} {error:?}"));
         },
