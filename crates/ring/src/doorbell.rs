@@ -3,7 +3,8 @@
 //! A waiter sets a bit in its wake word, and sleeps only if there is still nothing after that. The
 //! other side looks at the word after each publication and takes the bits. Between "I stored mine"
 //! and "I read yours" stands a full fence on both sides, so one of them sees the other: the waiter
-//! finds the news, or the publisher finds the waiter. How to wake is the caller's business.
+//! finds the news, or the publisher finds the waiter. How to wake is the caller's business, and comes
+//! after the word was taken.
 
 use crate::layout::WakeLine;
 use crate::sync::{fence, AtomicU32, Point, Relaxed};
@@ -12,6 +13,10 @@ use crate::sync::{fence, AtomicU32, Point, Relaxed};
 pub const WAIT_SET: u32 = 1;
 /// A thread sleeps in a futex on the wake word itself: wake all of them.
 pub const FUTEX: u32 = 2;
+const WAYS: u32 = WAIT_SET | FUTEX;
+/// Above the ways, a wake word counts how often somebody was woken: a thread that is about to sleep by a
+/// word that was taken does not, although another has announced itself by then.
+const ONE_WAKE: u32 = WAYS + 1;
 
 impl WakeLine {
     /// Announces that the reader will sleep unless it finds something now; the caller looks again
@@ -39,6 +44,13 @@ impl WakeLine {
         take(&self.data_wanted, Point::DataWaker)
     }
 
+    /// As [`take_data_waiters`](Self::take_data_waiters), by the reader's own side and only for who sleeps
+    /// in a futex: something else than the ring is worth a look. True if somebody does.
+    pub fn take_data_sleepers(&self) -> bool {
+        fence(Point::DataWaker);
+        take_ways(&self.data_wanted, FUTEX) != 0
+    }
+
     /// Announces that the writer will sleep unless it finds space now.
     #[inline]
     pub fn want_space(&self, bit: u32) -> u32 {
@@ -58,6 +70,12 @@ impl WakeLine {
         // SYNC space_wanted -> WakeLine::want_space: as for `data_wanted`, the sides swapped.
         take(&self.space_wanted, Point::SpaceWaker)
     }
+
+    /// As [`take_data_sleepers`](Self::take_data_sleepers), for the writer.
+    pub fn take_space_sleepers(&self) -> bool {
+        fence(Point::SpaceWaker);
+        take_ways(&self.space_wanted, FUTEX) != 0
+    }
 }
 
 #[inline(always)]
@@ -70,8 +88,19 @@ fn announce(word: &AtomicU32, bit: u32, point: Point) -> u32 {
 #[inline(always)]
 fn take(word: &AtomicU32, point: Point) -> u32 {
     fence(point);
-    if word.load(Relaxed) == 0 {
+    if word.load(Relaxed) & WAYS == 0 {
         return 0;
     }
-    word.swap(0, Relaxed)
+    take_ways(word, WAYS)
+}
+
+/// Without a loop, which the other side could keep from ending. Who sleeps between the two steps is woken
+/// by the wake that follows.
+#[cold]
+fn take_ways(word: &AtomicU32, ways: u32) -> u32 {
+    let taken = word.fetch_and(!ways, Relaxed) & ways;
+    if taken != 0 {
+        word.fetch_add(ONE_WAKE, Relaxed);
+    }
+    taken
 }

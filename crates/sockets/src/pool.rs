@@ -141,6 +141,39 @@ impl Waiting {
     }
 }
 
+/// A mark that stands while several ask whether there is something behind it, and goes when one has found
+/// that there is not. Nobody takes it while he asks: another who saw none would sleep.
+#[derive(Default)]
+pub struct Stirred(AtomicU32);
+
+impl Stirred {
+    pub fn set(&self) {
+        // SYNC stirred -> Stirred::seen: what stirred can be asked about.
+        self.0.fetch_add(1, Release);
+    }
+
+    pub fn clear(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        self.seen() != 0
+    }
+
+    /// Before the question: which mark it is about.
+    #[inline]
+    pub fn seen(&self) -> u32 {
+        // SYNC stirred -> Stirred::set: the kernel is asked behind what stirred.
+        self.0.load(Acquire)
+    }
+
+    /// There was nothing behind the mark that was seen. One that was made since stays.
+    pub fn was_nothing(&self, seen: u32) {
+        let _ = self.0.compare_exchange(seen, 0, Relaxed, Relaxed);
+    }
+}
+
 /// A registration in an epoll set: which set, and which of its registrations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
@@ -188,7 +221,7 @@ pub struct Socket {
     /// The rendezvous that waits, or -1.
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
-    pub companion_stirred: AtomicBool,
+    pub companion_stirred: Stirred,
     /// shutdown(SHUT_RD) was called.
     pub shut_reading: AtomicBool,
     /// shutdown(SHUT_WR) was called.
@@ -295,7 +328,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.listener.store(-1, Relaxed);
     socket.shut_reading.store(false, Relaxed);
     socket.shut_writing.store(false, Relaxed);
-    socket.companion_stirred.store(false, Relaxed);
+    socket.companion_stirred.clear();
     *socket.tuple.lock() = None;
     socket.link.store(null_mut(), Relaxed);
     socket.kin.forget();
@@ -426,7 +459,7 @@ impl Socket {
             messages_out: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
             listener: AtomicI32::new(-1),
-            companion_stirred: AtomicBool::new(false),
+            companion_stirred: Stirred::default(),
             shut_reading: AtomicBool::new(false),
             shut_writing: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -527,6 +560,20 @@ impl Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stirs_during_the_question_is_not_forgotten() {
+        let mark = Stirred::default();
+        assert!(!mark.is_set());
+        mark.set();
+        let seen = mark.seen();
+        assert!(mark.is_set(), "another who looks meanwhile must ask as well");
+        mark.set();
+        mark.was_nothing(seen);
+        assert!(mark.is_set());
+        mark.was_nothing(mark.seen());
+        assert!(!mark.is_set());
+    }
 
     #[test]
     fn a_call_that_was_jumped_out_of_holds_no_close_up() {

@@ -179,6 +179,35 @@ fn for_a_segment() {
     writer.join().unwrap();
 }
 
+/// Two threads that read one stream, against its end: the one is about to sleep when the end comes, and the
+/// other announces its sleep behind that.
+fn for_an_end_of_two() {
+    let (shared, futex) = (Shared::new(1), Arc::new(Futex::new()));
+    shared.direction.end_cas(0, OPEN).expect("nobody else opens it");
+    let sleeper = |shared: Arc<Shared>, futex: Arc<Futex>| {
+        move || {
+            let wake = &shared.direction.wake;
+            while shared.direction.end() == OPEN {
+                let word = wake.want_data(FUTEX);
+                if shared.direction.end() == OPEN {
+                    futex.wait(&wake.data_wanted, word);
+                }
+            }
+        }
+    };
+    let threads = [(); 2].map(|()| thread::spawn(sleeper(shared.clone(), futex.clone())));
+    shared.direction.end_cas(OPEN, OPEN + 1).expect("nobody else ends it");
+    if shared.direction.wake.take_data_waiters() != 0 {
+        futex.wake();
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn both_threads_of_a_reader_are_woken_by_the_end() {
+    explore_bounded(2, for_an_end_of_two);
+}
+
 #[test]
 fn a_sleeping_reader_is_woken_by_data() {
     explore(for_data);

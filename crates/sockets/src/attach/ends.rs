@@ -121,7 +121,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         }
         Ok(()) => {}
     }
-    socket.companion_stirred.store(true, Release);
+    socket.companion_stirred.set();
     wake_own(socket);
 }
 

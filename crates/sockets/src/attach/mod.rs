@@ -8,7 +8,6 @@ use shunt_carriers::{shm, Failure};
 use shunt_link::Link;
 use shunt_os::{handles, park, tcp};
 use shunt_pairing::message::{Kind, Message};
-use shunt_ring::FUTEX;
 use shunt_stats::Carrier;
 use shunt_stream::{ReaderOn, Violation, WriterOn};
 
@@ -200,17 +199,14 @@ fn wake_futexes(link: &Link, slot: u32) {
     if slot >= link.memory.slots() {
         return;
     }
-    for writer in [link.side, link.side.other()] {
-        // SAFETY: link memory stays mapped, and only atomics are touched.
-        let direction = unsafe { link.memory.direction(slot, writer).as_ref() };
-        let ours = if writer == link.side {
-            &direction.wake.space_wanted
-        } else {
-            &direction.wake.data_wanted
-        };
-        if ours.fetch_and(!FUTEX, SeqCst) & FUTEX != 0 {
-            park::wake_all(ours);
-        }
+    // SAFETY: link memory stays mapped, and only atomics are touched.
+    let wake = |writer| unsafe { &link.memory.direction(slot, writer).as_ref().wake };
+    let (outgoing, incoming) = (wake(link.side), wake(link.side.other()));
+    if outgoing.take_space_sleepers() {
+        park::wake_all(&outgoing.space_wanted);
+    }
+    if incoming.take_data_sleepers() {
+        park::wake_all(&incoming.data_wanted);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Messages: sendmsg and recvmsg, several of them, and the descriptors that they take along.
 
 use core::ffi::{c_int, c_uint};
-use core::sync::atomic::Ordering::*;
 
 use libc::{mmsghdr, msghdr};
 use shunt_link::elsewhere;
@@ -211,7 +210,7 @@ pub unsafe fn receive_messages(
             leave_native(index, socket);
         }
         // The kernel's loop tells a pending error before it looks for bytes.
-        Found::Attached(_, socket, _) if socket.companion_stirred.load(Acquire) => {
+        Found::Attached(_, socket, _) if socket.companion_stirred.is_set() => {
             if let Some(pending) = attach::take_error(socket) {
                 return Outcome::Failed(pending);
             }

@@ -429,7 +429,7 @@ impl Work {
         if socket.mode() != Mode::Attached {
             return;
         }
-        socket.companion_stirred.store(true, Release);
+        socket.companion_stirred.set();
         if events & libc::EPOLLOUT as u32 != 0 {
             attach::flush(index, socket);
         }

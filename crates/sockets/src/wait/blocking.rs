@@ -408,16 +408,15 @@ pub fn on_ring(socket: &Socket) -> bool {
 
 /// Whether the kernel connection reported the peer's end; asked only after something stirred.
 pub fn companion_ended(socket: &Socket) -> bool {
-    if !socket.companion_stirred.load(Acquire) {
+    let seen = socket.companion_stirred.seen();
+    if seen == 0 {
         return false;
     }
-    // Taken back before the question, so that what stirs during it is not forgotten.
-    socket.companion_stirred.store(false, SeqCst);
     let fd = socket.fd.load(Relaxed);
     let hints = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
     let ended = handles::poll_now(fd, libc::POLLRDHUP) & hints != 0 && tcp::peer_has_ended(fd);
-    if ended {
-        socket.companion_stirred.store(true, Release);
+    if !ended {
+        socket.companion_stirred.was_nothing(seen);
     }
     ended
 }

@@ -84,7 +84,7 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
     let ask = halves.read_kernel
         || halves.write_kernel
         || halves.shut
-        || socket.companion_stirred.load(Acquire);
+        || socket.companion_stirred.is_set();
     if ask {
         mask |= kernel(socket, &halves);
     }
@@ -204,8 +204,8 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
 
 fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     let asked = READABLE | WRITABLE | bits::PRI | bits::RDHUP;
-    // Taken back before the question, so that what stirs during it is not forgotten.
-    socket.companion_stirred.store(false, SeqCst);
+    let stirred = &socket.companion_stirred;
+    let seen = stirred.seen();
     let ask = || u32::from(handles::poll_now(socket.fd.load(Relaxed), asked as i16) as u16);
     let mut said = ask();
     if said & (bits::ERR | bits::HUP) == bits::ERR {
@@ -223,8 +223,10 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     if halves.write_kernel || said & (bits::ERR | bits::HUP) != 0 {
         mask |= said & WRITABLE;
     }
-    if said & (ENDS | bits::PRI) != 0 {
-        socket.companion_stirred.store(true, Release);
+    match (said & (ENDS | bits::PRI) != 0, seen) {
+        (true, 0) => stirred.set(),
+        (true, _) => {}
+        (false, seen) => stirred.was_nothing(seen),
     }
     mask
 }

@@ -9,6 +9,7 @@ use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, send_all, Checker};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![V4;
     one_thread_reads_while_another_writes,
@@ -20,6 +21,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     each_thread_has_its_own_stream,
     threads_that_write_to_one_stream_keep_their_messages_whole,
     threads_that_read_from_one_stream_get_every_byte_once,
+    every_thread_that_reads_or_polls_is_told_of_the_end,
     threads_that_share_an_epoll_set_serve_every_stream,
     shutdown_by_another_thread_ends_a_blocked_read,
     shutdown_by_another_thread_ends_a_blocked_write,
@@ -356,6 +358,46 @@ fn threads_that_read_from_one_stream_get_every_byte_once(a: &Actor) {
             a.note("bytes and their sum", format!("{count} {sum}"));
         },
     );
+}
+
+fn every_thread_that_reads_or_polls_is_told_of_the_end(a: &Actor) {
+    let place = a.listen();
+    for round in 0..24 {
+        let s = a.pair(&place);
+        a.at_once(
+            || {
+                a.warm_as_client(s);
+                assert_eq!(a.hear(), "waiting");
+                // Whoever has taken some is about to sleep again when the end comes.
+                for _ in 0..6 {
+                    io::send(s, b"some", 0).value("send");
+                }
+                let last = Instant::now();
+                while last.elapsed() < Duration::from_micros(round * 5) {}
+                socket::shutdown(s, libc::SHUT_WR);
+            },
+            || {
+                a.warm_as_server(s);
+                let (tell, told) = channel();
+                std::thread::scope(|scope| {
+                    for thread in 0..6 {
+                        let tell = tell.clone();
+                        a.thread(scope, &format!("{thread}"), move || {
+                            tell.send("waits").expect("the main thread listens");
+                            while thread % 2 == 0
+                                && wait::poll(&[(s, libc::POLLRDHUP)], -1).0.value("poll") == 0
+                            {
+                            }
+                            while io::recv(s, &mut [0; 4], 0).value("recv") > 0 {}
+                        });
+                    }
+                    told.iter().take(6).for_each(drop);
+                    a.tell("waiting");
+                });
+            },
+        );
+        a.note("close", socket::close(s));
+    }
 }
 
 fn threads_that_share_an_epoll_set_serve_every_stream(a: &Actor) {

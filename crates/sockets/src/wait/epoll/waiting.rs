@@ -152,7 +152,7 @@ unsafe fn sift(set: &Set, events: *mut epoll_event, got: usize) -> Sifted {
             let mut inner = set.inner.lock();
             let socket = inner.registrations.get(low as i32).map(|r| r.socket);
             if let Some(index) = socket {
-                pool::get(index).companion_stirred.store(true, Release);
+                pool::get(index).companion_stirred.set();
             }
             inner.queue(low as i32, Cause::First);
         }

@@ -428,7 +428,7 @@ fn changed(list: &[pollfd]) -> bool {
     list.iter().any(|entry| {
         let Some((_, socket)) = attached(entry.fd) else { return false };
         blocking::direction(socket, false).is_some_and(|d| d.tail() != d.head() || d.end() != 3)
-            || socket.companion_stirred.load(Relaxed)
+            || socket.companion_stirred.is_set()
             || socket.full.load(Relaxed) && may_have_room(socket)
     })
 }
@@ -499,7 +499,7 @@ unsafe fn kernel(
         match watch(position, to.fd) {
             // Its number was closed meanwhile, which wakes nobody: a signal did.
             Watch::Stream(_) if from.revents & libc::POLLNVAL != 0 && !rang => ready += 1,
-            Watch::Stream(socket) => socket.companion_stirred.store(true, Release),
+            Watch::Stream(socket) => socket.companion_stirred.set(),
             Watch::Kernel(_) | Watch::Nobody => {
                 to.revents = from.revents;
                 ready += 1;
