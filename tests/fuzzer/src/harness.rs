@@ -26,6 +26,9 @@ struct Options {
     failures: Option<PathBuf>,
     /// How often replayed programs are run.
     times: u64,
+    /// How often a random program that differs is run again. It fails if it differs in half of these: what
+    /// depends on the moment is told, and is no failure. 0: the first difference is one.
+    again: u64,
     shows: bool,
 }
 
@@ -39,6 +42,7 @@ fn options(arguments: &[String]) -> Result<Options, String> {
         replay: None,
         failures: None,
         times: 1,
+        again: 0,
         shows: false,
     };
     let mut words = arguments.iter();
@@ -52,6 +56,7 @@ fn options(arguments: &[String]) -> Result<Options, String> {
             "--jobs" => options.jobs = number()? as usize,
             "--show" => options.shows = value == "yes",
             "--times" => options.times = number()?,
+            "--again" => options.again = number()?,
             "--replay" => options.replay = Some(value.into()),
             "--failures" => options.failures = Some(value.into()),
             "--mode" => {
@@ -83,6 +88,7 @@ struct Figures {
     extra_edges: AtomicU64,
     not_promised: AtomicU64,
     plain_hung: AtomicU64,
+    rare: AtomicU64,
     failures: AtomicU64,
 }
 
@@ -205,9 +211,12 @@ impl Run {
                 self.keep("plain", program, &hung);
             }
             Verdict::Different(difference) => {
-                self.figures.failures.fetch_add(1, Relaxed);
                 let first = difference.describe(program);
                 println!("seed {} differs, {first}", program.settings.seed);
+                if shrinks && self.is_rare(program, servers) {
+                    return;
+                }
+                self.figures.failures.fetch_add(1, Relaxed);
                 if !shrinks {
                     return;
                 }
@@ -220,6 +229,20 @@ impl Run {
                 self.keep("found", &small, &said);
             }
         }
+    }
+
+    /// Whether a program that differed once seldom does.
+    fn is_rare(&self, program: &Program, servers: &Servers) -> bool {
+        let again = self.options.again;
+        let differs = |_: &u64| matches!(check(program, servers).0, Verdict::Different(_));
+        let differed = (0..again).filter(differs).count() as u64;
+        let rare = 2 * differed < again;
+        if rare {
+            self.figures.rare.fetch_add(1, Relaxed);
+            println!("seed {} differed in {differed} of {again} runs more", program.settings.seed);
+            self.keep("rare", program, "it differs seldom");
+        }
+        rare
     }
 
     fn keep(&self, kind: &str, program: &Program, said: &str) {
@@ -254,7 +277,7 @@ impl Run {
             "seeds {first}..{next}: {} programs, {} operations; of programs with both sides \
              accelerated {:.1} % had streams on a ring, where {:.1} % of their operations were; \
              {} answers came late, {} edges came twice, {} programs showed what is not promised, {} hung plain; \
-             {} failures",
+             {} differed seldom; {} failures",
             of(&figures.programs),
             of(&figures.operations),
             percent(of(&figures.reached_ring), of(&figures.eligible)),
@@ -263,6 +286,7 @@ impl Run {
             of(&figures.extra_edges),
             of(&figures.not_promised),
             of(&figures.plain_hung),
+            of(&figures.rare),
             of(&figures.failures),
         );
         let failed = of(&figures.failures);

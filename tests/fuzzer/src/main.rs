@@ -1,6 +1,6 @@
 //! Runs random programs on kernel TCP and with the library, and compares what POSIX promises.
 //!
-//! `cargo run -p shunt-fuzzer -- [--seconds N] [--operations N] [--seed S] [--jobs N]
+//! `cargo run -p shunt-fuzzer -- [--seconds N] [--operations N] [--seed S] [--jobs N] [--again N]
 //! [--mode both|server|client] [--replay FILE] [--failures DIR]`. The library is taken from
 //! `SHUNT_LIBRARY`. Before random programs come those of `found/`, which failed once. The same
 //! binary plays all processes of a program (`--serve`, `--resume`).

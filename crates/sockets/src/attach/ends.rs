@@ -14,7 +14,7 @@ use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 use super::fin::{fin_if_due, hold_fin, report_drained};
 use super::leave::await_answer;
 use super::remains::{finish_for_dead, put_behind_tcp};
-use super::stop::{ask_to_stop, ring_bytes};
+use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
@@ -105,6 +105,13 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         }
         if unsent {
             unsent = !resend(socket, &mut send)?;
+        }
+        if error != 0 && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
+            // Its connection is closed, and the answer to what was sent is under way: nobody looks before.
+            wait_until(ANSWER_NS_MAX, || {
+                let ends = libc::POLLERR | libc::POLLHUP;
+                handles::poll_now(socket.fd.load(Relaxed), 0) & ends != 0
+            });
         }
         fin_if_due(socket, &mut send);
         if let Some(entry) = socket.entry() {

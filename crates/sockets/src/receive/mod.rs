@@ -543,9 +543,12 @@ pub fn ended_by_death(socket: &Socket, request: Request<'_>) -> bool {
     is_ours && died_unread(socket)
 }
 
+/// A process whose connections are closed and whose link is not, as it ends, goes on when it gets a core.
+const DEATH_NS_MAX: u64 = 2_000_000_000;
+
 /// Until the link has heard of such a death as well. No lock is held.
 fn await_death(socket: &Socket, generation: u32) {
-    attach::wait_until(attach::ANSWER_NS_MAX, || {
+    attach::wait_until(DEATH_NS_MAX, || {
         let _held = socket.recv.lock();
         let is_ours = socket.generation.load(Relaxed) == generation;
         !is_ours || socket.mode() != Mode::Attached || !has_died_unread(socket)

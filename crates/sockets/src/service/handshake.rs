@@ -41,7 +41,8 @@ pub(super) fn show(
     send: impl FnOnce(i32) -> shunt_os::Result<()>,
 ) -> shunt_os::Result<()> {
     let _held = socket.recv.lock();
-    if socket.generation.load(Relaxed) != generation {
+    // Who closes has looked already whether it is shown, once it is free.
+    if socket.generation.load(Relaxed) != generation || socket.mode() == Mode::Free {
         return Err(shunt_os::Errno(libc::EBADF));
     }
     socket.shown_ns.store(shunt_os::clock::now_ns(), Relaxed);
