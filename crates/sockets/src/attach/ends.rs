@@ -8,6 +8,7 @@ use shunt_carriers::shm::{incoming, outgoing};
 use shunt_link::VACANT;
 use shunt_os::{clock, handles, tcp};
 use shunt_pairing::message::Kind;
+use shunt_ring::Direction;
 use shunt_stats::Reason;
 use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 
@@ -163,6 +164,17 @@ pub fn is_broken_by_death(socket: &Socket) -> bool {
     socket.death_error.load(Relaxed) == libc::EPIPE && take_error(socket).is_some()
 }
 
+/// A receive took the error of a death behind a FIN from the kernel, which has not heard of that FIN: only
+/// a send is told of it. False if it was another error.
+pub fn leave_to_send(socket: &Socket, number: i32) -> bool {
+    let breaks = number == libc::ECONNRESET && socket.death_error.load(Relaxed) == libc::EPIPE;
+    if breaks {
+        socket.death_error.store(0, Relaxed);
+        socket.send.lock().failed = Some(libc::EPIPE);
+    }
+    breaks
+}
+
 /// What SO_ERROR says where the kernel said `number`, and took it.
 pub fn error_told(socket: &Socket, number: i32) -> i32 {
     let number = renamed(socket, number);
@@ -244,15 +256,19 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     held.unwrap_or(false) && service::keep_after_close(socket, send, resets)
 }
 
-/// So many bytes are sure to fit the peer's TCP window.
-pub const FEW_UNREAD: u64 = 48 * 1024;
+/// Whether so many bytes that lie unread in a ring are sure to fit the TCP window of its reader.
+pub fn fit_window(unread: u64, direction: &Direction) -> bool {
+    const FEW: u64 = 48 * 1024;
+    // Of a receive buffer the window is half; some is lost between small messages.
+    let window = direction.consumer.window.load(Relaxed);
+    unread <= if window == 0 { FEW } else { FEW.min(window / 4) }
+}
 
-/// Whether what is unread in the ring is sure to fit the peer's TCP window.
+/// As [`fit_window`], of the outgoing ring.
 fn few_unread(send: &mut SendSide) -> Result<bool, Broken> {
-    Ok(match &mut send.producer {
-        Some(producer) => producer.ring().unread().map_err(|_| Broken)? <= FEW_UNREAD,
-        None => false,
-    })
+    let Some(producer) = &mut send.producer else { return Ok(false) };
+    let ring = producer.ring();
+    Ok(fit_window(ring.unread().map_err(|_| Broken)?, ring.direction()))
 }
 
 /// Whether both ends of an attached stream have sent a FIN, be it one that is held back.

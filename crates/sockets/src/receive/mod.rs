@@ -454,7 +454,12 @@ fn attempt(
                         Ahead::More => {}
                     }
                 }
-                let result = from_tcp(socket, recv, request, already)?;
+                let result = match from_tcp(socket, recv, request, already)? {
+                    Attempt::Error(number) if attach::leave_to_send(socket, number) => {
+                        Attempt::Got(0)
+                    }
+                    result => result,
+                };
                 let ended = match result {
                     // A shutdown of our own reading gives 0 as well, and bytes may still come.
                     Attempt::Got(0) => {
