@@ -131,6 +131,7 @@ pub fn settle_before_end() {
 /// and would send a FIN in place of a reset. With that done, its FINs are true.
 pub fn reset_unread() {
     pool::try_each(|socket| {
+        let_readers_take(socket);
         let Some(unread) = leaves_unread_at_end(socket) else { return };
         let Some(link) = socket.link() else { return };
         let slot = socket.slot.load(Relaxed);
@@ -139,6 +140,20 @@ pub fn reset_unread() {
             incoming(link, slot).announce_reset();
         }
         outgoing(link, slot).shut_writer();
+    });
+}
+
+/// A call of another thread that sleeps for bytes takes those that came, even in a process that ends: in
+/// the kernel it looks for bytes before it looks for its own end. Waits until it has done so.
+fn let_readers_take(socket: &Socket) {
+    const TAKE_NS_MAX: u64 = 20_000_000;
+    if socket.mode() != Mode::Attached {
+        return;
+    }
+    wait_until(TAKE_NS_MAX, || {
+        socket.recv.try_lock().is_some_and(|mut recv| {
+            recv.waiting.others() == 0 || ring_bytes(socket, &mut recv) == 0
+        })
     });
 }
 

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::*;
 use shunt_os::{raw, sys};
 use shunt_stream::WriterOn;
 
-use super::{count_sent, refused, wait, Request};
-use crate::attach::{break_stream, observe_writer, resend, try_go_up};
+use super::{count_sent, refused, told_to_resend, wait, Request};
+use crate::attach::{break_stream, closed_unheard, observe_writer, resend, try_go_up};
 use crate::outcome::Outcome;
 use crate::pool::{Mode, SendSide, Socket};
 use crate::wait::blocking::{self, Patience, Watch};
@@ -122,11 +122,20 @@ pub fn send_from(
     if side.fin_pending {
         return Some(Err(refused(socket, 0)));
     }
-    if !matches!(observe_writer(socket, &mut side), Ok(WriterOn::Ring)) {
-        let up = matches!(side.writer.on(), WriterOn::Tcp) && try_go_up(socket, &mut side);
-        if !up {
-            return None;
+    match observe_writer(socket, &mut side) {
+        Ok(WriterOn::Ring) if socket.told_reset.load(Relaxed) => {
+            return Some(Err(refused(socket, 0)));
         }
+        Ok(WriterOn::Ring) => {}
+        Ok(WriterOn::Tcp) if !closed_unheard(socket) => {
+            if let Some(number) = told_to_resend(&mut side) {
+                return Some(Err(number));
+            }
+            if !try_go_up(socket, &mut side) {
+                return None;
+            }
+        }
+        _ => return None,
     }
     let producer = side.producer.as_mut()?;
     let mut total = 0usize;

@@ -7,7 +7,7 @@ use shunt_carriers::parts::up_to;
 use shunt_link::elsewhere;
 use shunt_os::{handles, set_errno, threads};
 
-use super::{refused, send, wanted, Delivery, Request};
+use super::{refused, send, told_to_resend, wanted, Delivery, Request};
 use crate::attach::{self, break_stream, go_down, observe_writer, resend, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{stage, Mode, Socket};
@@ -174,7 +174,8 @@ fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
     let down = on.and_then(|_| go_down(socket, &mut side)).and_then(|_| resend(socket, &mut side));
     match down {
         Ok(true) => {
-            if let Some(number) = attach::error_of_death(socket) {
+            let told = || attach::error_of_death(socket);
+            if let Some(number) = told_to_resend(&mut side).or_else(told) {
                 return Clear::Refused(number);
             }
             if attach::is_broken_by_death(socket) {

@@ -26,6 +26,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     after_both_shutdowns_the_peer_is_reset,
     nothing_is_sent_after_shutdown_with_bytes_unread,
     a_send_after_shutdown_tells_of_a_reset_first,
+    a_sendfile_is_told_of_a_reset,
     an_exit_with_bytes_unread_behind_a_fin_is_a_broken_pipe,
     a_kill_with_bytes_unread_behind_a_fin_is_a_broken_pipe,
     a_kill_behind_both_fins_resets_nothing,
@@ -429,6 +430,37 @@ fn each_of_many_streams_closed_with_bytes_unread_is_reset_at_once(a: &Actor) {
             a.note(round, io::send(s, b"late", libc::MSG_NOSIGNAL));
             socket::close(s);
         });
+    }
+}
+
+fn a_sendfile_is_told_of_a_reset(a: &Actor) {
+    a.server(|| wait::catch_signal(libc::SIGPIPE, 0));
+    for looks in [false, true] {
+        for receives in [false, true] {
+            let s = a.stream();
+            a.server(|| a.note("send", io::send(s, b"unread", 0)));
+            a.client(|| {
+                a.until_readable(s, 6);
+                a.note("close", socket::close(s));
+            });
+            a.server(|| {
+                let file = socket::memfd();
+                write_all(file, b"late").expect("a memfd takes all");
+                if looks {
+                    a.until(s, libc::POLLERR);
+                }
+                if receives {
+                    a.note("received", io::recv(s, &mut [0; 4], 0));
+                }
+                for attempt in ["told", "again"] {
+                    a.note(attempt, io::sendfile(s, file, 0, 4).0);
+                }
+                a.note("SIGPIPE", wait::caught(libc::SIGPIPE));
+                a.note("end", io::recv(s, &mut [0; 4], 0));
+                socket::close(s);
+                socket::close(file);
+            });
+        }
     }
 }
 
