@@ -200,14 +200,20 @@ pub fn restart_consumer(recv: &mut RecvSide) {
     }
 }
 
+/// Whether a thread is inside the kernel with the open file: the FIN waits for it.
+fn is_used_natively(socket: &Socket) -> bool {
+    socket.native_recv.load(SeqCst) + socket.native_send.load(SeqCst) > 0
+}
+
 /// Whether the peer may still have the copy of the descriptor that it was shown, and nobody else has
 /// one: a stream that was shared with a child may have gone anywhere from there.
 fn is_being_shown(socket: &Socket) -> bool {
     const SHOWN_NS_MAX: u64 = 1_000_000_000;
     let shown = socket.shown_ns.load(Relaxed);
-    // A thread inside the kernel holds the open file, and the FIN waits for it.
-    let used = socket.native_recv.load(SeqCst) + socket.native_send.load(SeqCst) > 0;
-    shown != 0 && !used && !inherit::was_shared(socket) && clock::now_ns() - shown < SHOWN_NS_MAX
+    shown != 0
+        && !is_used_natively(socket)
+        && !inherit::was_shared(socket)
+        && clock::now_ns() - shown < SHOWN_NS_MAX
 }
 
 /// What closing the last descriptor leaves to be done to the companion.
@@ -239,6 +245,9 @@ impl Farewell {
 /// meanwhile gets them by TCP; so is a reset, until they are there.
 fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     let fd = socket.fd.load(Relaxed);
+    if is_used_natively(socket) {
+        return false;
+    }
     if send.fin_pending && !resets {
         return service::keep_after_close(socket, send, false);
     }
