@@ -203,6 +203,37 @@ fn for_an_end_of_two() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
+/// A writer that dies before it wakes whom it has taken from the word: whoever notes its death wakes the
+/// reader whether the word has its bit or not.
+fn for_a_death() {
+    let (shared, futex) = (Shared::new(1), Arc::new(Futex::new()));
+    shared.direction.end_cas(0, OPEN).expect("nobody else opens it");
+    let mut producer = shared.producer();
+    let undertaker = thread::spawn({
+        let (shared, futex) = (shared.clone(), futex.clone());
+        move || {
+            assert_eq!(write(&mut producer, &[7]), 1);
+            producer.take_data_waiters();
+            shared.direction.end_cas(OPEN, OPEN + 1).expect("nobody else ends it");
+            shared.direction.wake.take_data_sleepers();
+            futex.wake();
+        }
+    });
+    let wake = &shared.direction.wake;
+    while shared.direction.end() == OPEN {
+        let word = wake.want_data(FUTEX);
+        if shared.direction.end() == OPEN {
+            futex.wait(&wake.data_wanted, word);
+        }
+    }
+    undertaker.join().unwrap();
+}
+
+#[test]
+fn a_reader_is_woken_although_its_writer_died_with_the_word_taken() {
+    explore(for_a_death);
+}
+
 #[test]
 fn both_threads_of_a_reader_are_woken_by_the_end() {
     explore_bounded(2, for_an_end_of_two);

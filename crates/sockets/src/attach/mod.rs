@@ -202,10 +202,12 @@ fn wake_futexes(link: &Link, slot: u32) {
     // SAFETY: link memory stays mapped, and only atomics are touched.
     let wake = |writer| unsafe { &link.memory.direction(slot, writer).as_ref().wake };
     let (outgoing, incoming) = (wake(link.side), wake(link.side.other()));
-    if outgoing.take_space_sleepers() {
+    // A peer that died may have taken the words just before, and woken nobody.
+    let died = !link.is_alive();
+    if outgoing.take_space_sleepers() || died {
         park::wake_all(&outgoing.space_wanted);
     }
-    if incoming.take_data_sleepers() {
+    if incoming.take_data_sleepers() || died {
         park::wake_all(&incoming.data_wanted);
     }
 }
