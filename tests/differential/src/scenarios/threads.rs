@@ -8,7 +8,7 @@ use crate::calls::stdio::File;
 use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, send_all, Checker};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![V4;
@@ -23,6 +23,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     threads_that_read_from_one_stream_get_every_byte_once,
     every_thread_that_reads_or_polls_is_told_of_the_end,
     threads_that_share_an_epoll_set_serve_every_stream,
+    who_waited_before_a_stream_came_is_woken_by_it,
+    a_level_wakes_every_thread_of_an_epoll_set,
     shutdown_by_another_thread_ends_a_blocked_read,
     shutdown_by_another_thread_ends_a_blocked_write,
     shutdown_by_another_thread_ends_a_blocked_accept,
@@ -459,6 +461,78 @@ fn threads_that_share_an_epoll_set_serve_every_stream(a: &Actor) {
             });
             a.note("served", served.load(relaxed));
             a.note("ended", ended.load(relaxed));
+        },
+    );
+}
+
+/// Threads that wait in an empty set until they are told something, each once. `act` gets what each was
+/// told, in the order in which they come out.
+fn wait_once_each(a: &Actor, threads: usize, act: impl FnOnce(Fd, &dyn Fn(), &Receiver<String>)) {
+    let set = wait::epoll_create();
+    let (start, started) = channel();
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (start, tell) = (start.clone(), tell.clone());
+            a.thread(scope, &format!("{thread}"), move || {
+                start.send(process::thread_id()).expect("the main thread listens");
+                let said = wait::epoll_wait(set, 4, 5000).said();
+                tell.send(said).expect("the main thread listens");
+            });
+        }
+        let all: Vec<_> = started.iter().take(threads).collect();
+        let until_asleep = || all.iter().for_each(|id| a.until_asleep(process::pid(), *id));
+        until_asleep();
+        act(set, &until_asleep, &told);
+    });
+    socket::close(set);
+}
+
+fn who_waited_before_a_stream_came_is_woken_by_it(a: &Actor) {
+    let s = a.stream();
+    a.warm(s);
+    const THREADS: usize = 4;
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "go on");
+            io::send(s, b"x", 0).value("send");
+        },
+        || {
+            let other = wait::eventfd(0);
+            wait_once_each(a, THREADS, |set, until_asleep, told| {
+                let edges = libc::EPOLLIN | libc::EPOLLET;
+                a.note("ADD", wait::epoll_add(set, s, edges, 1));
+                wait::epoll_add(set, other, edges, 2).value("ADD");
+                until_asleep();
+                for thread in 1..THREADS {
+                    io::write(other, &1u64.to_ne_bytes()).value("write");
+                    a.note(format!("thread {thread}"), told.recv().expect("a thread comes out"));
+                }
+                a.tell("go on");
+                a.note("the last", told.recv().expect("a thread comes out"));
+            });
+        },
+    );
+}
+
+fn a_level_wakes_every_thread_of_an_epoll_set(a: &Actor) {
+    let s = a.stream();
+    a.warm(s);
+    const THREADS: usize = 3;
+    a.at_once(
+        || {
+            assert_eq!(a.hear(), "go on");
+            io::send(s, b"x", 0).value("send");
+        },
+        || {
+            wait_once_each(a, THREADS, |set, until_asleep, told| {
+                a.note("ADD", wait::epoll_add(set, s, libc::EPOLLIN, 1));
+                until_asleep();
+                a.tell("go on");
+                for thread in 0..THREADS {
+                    a.note(format!("thread {thread}"), told.recv().expect("a thread comes out"));
+                }
+            });
         },
     );
 }

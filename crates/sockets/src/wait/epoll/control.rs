@@ -172,7 +172,7 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
         let known = inner.knows(fd, index, generation);
         inner.registrations.insert(fd, Registration::new(index, generation, interest));
         set.managed.fetch_add(1, SeqCst);
-        inner.join_link(set_fd, link);
+        set.join_link(&mut inner, set_fd, link);
         inner.own(set_fd, fd);
         set.kick(&inner);
         known

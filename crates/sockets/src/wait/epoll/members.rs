@@ -76,7 +76,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     let data = registration.interest.data;
     set.managed.fetch_add(1, SeqCst);
     inner.by_data.remove(&data);
-    inner.join_link(set_fd, link);
+    set.join_link(&mut inner, set_fd, link);
     inner.own(set_fd, fd);
     set.kick(&inner);
     Managed::All

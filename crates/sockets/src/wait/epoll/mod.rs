@@ -47,6 +47,8 @@ struct Inner {
     by_data: BTreeMap<u64, i32>,
     candidates: Queue,
     links: Vec<&'static Link>,
+    /// So many sleepers are announced to each of them.
+    announced: u32,
     era: Era,
     /// The kernel's for good, and why: the set is polled as a descriptor itself, somebody whom we do
     /// not see may wait on it, or some registration's own data looks like our tag.
@@ -103,6 +105,17 @@ fn renew_entry(set_fd: i32, fd: i32, entry: Option<(u32, u64)>) {
     let gone = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
     if let Some((events, data)) = entry.filter(|_| gone) {
         let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, events, data);
+    }
+}
+
+/// Tells a link's peer of a set's sleepers. If there are as many as before, others may sleep, and whoever woke
+/// has perhaps taken the bell's event.
+fn announce(link: &Link, before: u32, now: u32) {
+    let map = link.own_ready();
+    (before..now).for_each(|_| map.announce_sleep());
+    (now..before).for_each(|_| map.retract_sleep());
+    if before == now {
+        map.clear_rung();
     }
 }
 
@@ -175,7 +188,7 @@ pub fn closed(index: u32, fd: i32) {
         let mut inner = set.inner.lock();
         inner.candidates.clear();
         inner.by_data.clear();
-        inner.links.clear();
+        inner.give_up_links();
         inner.kernels = None;
         core::mem::take(&mut inner.registrations)
     };
@@ -235,6 +248,7 @@ impl Set {
                 by_data: BTreeMap::new(),
                 candidates: Queue::default(),
                 links: Vec::new(),
+                announced: 0,
                 era: Era::default(),
                 kernels: None,
             }),
@@ -272,13 +286,37 @@ impl Set {
         super::doings(&self.inner.lock().links)
     }
 
-    /// As [`has_candidates`](Set::has_candidates), without waiting for the lock.
+    /// Whether there are candidates, without waiting for the lock.
     fn has_candidates_hint(&self) -> bool {
         self.inner.try_lock().is_some_and(|inner| !inner.candidates.is_empty())
     }
 
-    fn has_candidates(&self) -> bool {
-        !self.inner.lock().candidates.is_empty()
+    /// One more thread sleeps on the set, or is about to; one that waits in the kernel alone knows no link.
+    fn begin_sleep(&self) {
+        self.sleepers.fetch_add(1, SeqCst);
+    }
+
+    /// Before a sleep, and after it, and when a link has come: as many sleepers as there are now are
+    /// announced to each link, also those who went to sleep before they could know of it.
+    fn announce(&self, inner: &mut Inner) {
+        let sleepers = self.sleepers.load(SeqCst);
+        inner.links.iter().for_each(|link| announce(link, inner.announced, sleepers));
+        inner.announced = sleepers;
+    }
+
+    /// A thread sleeps no more.
+    fn end_sleep(&self) {
+        self.sleepers.fetch_sub(1, SeqCst);
+        // Who tags the set does that before it looks for sleepers.
+        if self.touched.load(SeqCst) {
+            self.announce(&mut self.inner.lock());
+        }
+    }
+
+    /// A stream of the link has come into the set.
+    fn join_link(&self, inner: &mut Inner, set_fd: i32, link: &'static Link) {
+        inner.join_link(set_fd, link);
+        self.announce(inner);
     }
 
     /// A thread that does not sleep may have taken the bell's event from one that does, and may
@@ -293,11 +331,12 @@ impl Set {
         }
     }
 
-    /// Wakes another thread that sleeps on the set, if there is something for it to do.
-    fn kick_for(&self, something: impl FnOnce(&Inner) -> bool) {
+    /// A thread that returns to the program leaves the rest of the queue to another that sleeps, also what
+    /// it has been told of and what stays ready: as in the kernel, each is told of a level.
+    fn hand_on(&self) {
         if self.sleepers.load(Relaxed) > 0 {
             let inner = self.inner.lock();
-            if something(&inner) {
+            if !inner.candidates.is_empty() {
                 self.kick(&inner);
             }
         }
@@ -399,6 +438,7 @@ impl Inner {
                 let add = libc::EPOLL_CTL_ADD;
                 let _ = handles::epoll_ctl(set_fd, add, bells.own, events, tag(BELL));
             });
+            announce(link, 0, self.announced);
             self.links.push(link);
         }
     }
@@ -413,8 +453,15 @@ impl Inner {
         }
     }
 
+    /// No stream of theirs is in the set.
+    fn give_up_links(&mut self) -> Vec<&'static Link> {
+        self.links.iter().for_each(|link| announce(link, self.announced, 0));
+        self.announced = 0;
+        core::mem::take(&mut self.links)
+    }
+
     fn leave_links(&mut self, set_fd: i32) {
-        for link in self.links.drain(..) {
+        for link in self.give_up_links() {
             link.with_bells(|bells| {
                 let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, bells.own, 0, 0);
             });
@@ -461,7 +508,12 @@ pub unsafe fn after_fork(bell: i32) -> bool {
         let set = set_at(index);
         // SAFETY: one thread.
         unsafe { set.inner.force_open() };
-        set.inner.lock().links.clear();
+        // The links' memory is the parent's.
+        {
+            let mut inner = set.inner.lock();
+            inner.links.clear();
+            inner.announced = 0;
+        }
         set.sleepers.store(0, Relaxed);
         set.kin.counted(false);
         if set.descriptors.load(Relaxed) > 0 && !set.inherited.swap(true, Relaxed) {

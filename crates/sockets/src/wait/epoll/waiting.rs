@@ -64,14 +64,16 @@ unsafe fn wait_unmanaged(
     limits: Limits,
     began: u64,
 ) -> Option<Outcome> {
-    set.sleepers.fetch_add(1, SeqCst);
+    set.begin_sleep();
     let touched = set.touched.load(SeqCst);
     let era = if touched { set.inner.lock().era } else { Era::default() };
     let native = set.managed.load(SeqCst) == 0;
     // SAFETY: the program's own arguments.
     let got =
         native.then(|| unsafe { native_wait(set_fd, events, count, limits.timeout, limits.mask) });
-    set.sleepers.fetch_sub(1, SeqCst);
+    let errno = shunt_os::errno();
+    set.end_sleep();
+    set_errno(errno);
     // Otherwise it became ours at this moment, and nobody was asked.
     let got = got?;
     if got < 0 {
@@ -306,7 +308,7 @@ unsafe fn tell_with(
     };
     // SAFETY: the caller's buffer.
     let filled = unsafe { collect(set, events, sifted.kept, count, Some(era), turn) };
-    set.kick_for(|inner| inner.candidates.has_after_kernel());
+    set.hand_on();
     filled
 }
 
@@ -340,10 +342,7 @@ unsafe fn wait_managed(
             filled = more;
         }
         if filled > 0 || left == Some(0) {
-            if filled == count {
-                // There may be work for another thread that sleeps on the set.
-                set.kick_for(|inner| !inner.candidates.is_empty());
-            }
+            set.hand_on();
             return Outcome::Handled(filled as isize);
         }
         let spin = set.policy.spin_ns().min(left.unwrap_or(u64::MAX));
@@ -502,10 +501,12 @@ unsafe fn sleep(
     limits: Limits,
     began: u64,
 ) -> Result<Sifted, ()> {
-    set.sleepers.fetch_add(1, SeqCst);
-    let links = set.inner.lock().links.clone();
-    links.iter().for_each(|link| link.own_ready().announce_sleep());
-    let stirred = links.iter().any(|link| link.own_ready().any()) || set.has_candidates();
+    set.begin_sleep();
+    let stirred = {
+        let mut inner = set.inner.lock();
+        set.announce(&mut inner);
+        !inner.candidates.is_empty() || inner.links.iter().any(|link| link.own_ready().any())
+    };
     let mut result = Ok(Sifted::default());
     if !stirred {
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
@@ -524,7 +525,8 @@ unsafe fn sleep(
         }
         set_errno(errno);
     }
-    links.iter().for_each(|link| link.own_ready().retract_sleep());
-    set.sleepers.fetch_sub(1, SeqCst);
+    let errno = shunt_os::errno();
+    set.end_sleep();
+    set_errno(errno);
     result
 }
