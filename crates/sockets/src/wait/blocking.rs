@@ -422,9 +422,13 @@ pub fn companion_ended(socket: &Socket) -> bool {
 }
 
 /// After announcing a sleep: whether TCP has something for a stream that still reads it, the writer
-/// said that it holds its end back, or the kernel connection ended. What the call has `seen` by TCP, and
+/// said that it holds its end back, the kernel connection ended, or the program reads no more, of which
+/// no word tells. What the call has `seen` by TCP, and
 /// left there, is no news.
 pub fn readable_after_announcement(socket: &Socket, fd: i32, seen: usize) -> bool {
+    if socket.shut_reading.load(SeqCst) {
+        return true;
+    }
     let (on_ring, peer_shut) = {
         let recv = socket.recv.lock();
         (recv.reader.on() == ReaderOn::Ring, recv.peer_shut)

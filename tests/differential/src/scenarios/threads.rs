@@ -26,6 +26,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     who_waited_before_a_stream_came_is_woken_by_it,
     a_level_wakes_every_thread_of_an_epoll_set,
     shutdown_by_another_thread_ends_a_blocked_read,
+    shutdown_by_another_thread_ends_a_read_that_is_about_to_sleep,
     shutdown_by_another_thread_ends_a_blocked_write,
     shutdown_by_another_thread_ends_a_blocked_accept,
     a_thread_that_ends_leaves_the_streams,
@@ -560,6 +561,28 @@ fn shutdown_by_another_thread_ends_a_blocked_read(a: &Actor) {
         );
     });
     a.client(|| a.note("send still works", io::send(s, b"x", libc::MSG_NOSIGNAL)));
+}
+
+fn shutdown_by_another_thread_ends_a_read_that_is_about_to_sleep(a: &Actor) {
+    let place = a.listen();
+    for round in 0..24 {
+        let s = a.pair(&place);
+        a.warm(s);
+        a.server(|| {
+            let (tell, told) = channel();
+            std::thread::scope(|scope| {
+                a.thread(scope, "reader", || {
+                    tell.send("reads").expect("the main thread listens");
+                    a.note("recv", io::recv(s, &mut [0; 8], 0));
+                });
+                told.recv().expect("a thread that reads");
+                let last = Instant::now();
+                while last.elapsed() < Duration::from_micros(round * 5) {}
+                socket::shutdown(s, libc::SHUT_RD);
+            });
+        });
+        socket::close(s);
+    }
 }
 
 fn shutdown_by_another_thread_ends_a_blocked_write(a: &Actor) {
