@@ -87,7 +87,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
     }
     if both_have_ended(socket, fd) {
         // It fails, and wakes all the same (Linux, inet_shutdown).
-        epoll::stir_anew(socket);
+        epoll::stir_anew(socket, u32::MAX);
         return Outcome::Failed(libc::ENOTCONN);
     }
     if how == libc::SHUT_WR || how == libc::SHUT_RDWR {
@@ -104,16 +104,16 @@ pub fn shutdown(fd: c_int, how: c_int) -> Outcome {
     match socket.mode() {
         Mode::Attached => {
             let outcome = send::shutdown(index, socket, how);
-            epoll::stir_anew(socket);
+            epoll::stir_anew(socket, u32::MAX);
             outcome
         }
         Mode::Inherited => {
             inherit::touch(index);
-            epoll::stir_on_tcp(socket);
+            epoll::stir_on_tcp(socket, u32::MAX);
             Outcome::PassThrough
         }
         Mode::Left => {
-            epoll::stir_on_tcp(socket);
+            epoll::stir_on_tcp(socket, u32::MAX);
             Outcome::PassThrough
         }
         _ => Outcome::PassThrough,
@@ -134,18 +134,34 @@ fn both_have_ended(socket: &Socket, fd: c_int) -> bool {
     socket.mode() == Mode::Attached && attach::have_ended(socket, &socket.recv.lock(), fd)
 }
 
-/// A low-water mark that is set wakes every waiter of what is readable with it, and of what has ended: an
-/// edge (Linux, tcp_set_rcvlowat). Where the stream leaves for it, the kernel makes the first of these.
-fn wake_for_low_water(socket: &'static Socket, of_one_byte: bool) {
-    let wakes = bits::RDHUP | if of_one_byte { bits::IN } else { 0 };
+/// An option that was set wakes who waits for `wakes`, where the stream is `ready`: an edge.
+fn wake_anew(index: u32, wakes: u32, ready: u32) {
+    let socket = pool::get(index);
+    inherit::touch(index);
     match socket.mode() {
-        Mode::Attached if state::mask(socket).is_some_and(|mask| mask & wakes != 0) => {
-            epoll::stir_anew(socket);
+        Mode::Attached if state::mask(socket).is_some_and(|mask| mask & ready != 0) => {
+            epoll::stir_anew(socket, wakes);
         }
-        Mode::Left if handles::poll_now(socket.fd.load(Relaxed), wakes as i16) != 0 => {
-            epoll::stir_on_tcp(socket);
+        Mode::Left if handles::poll_now(socket.fd.load(Relaxed), ready as i16) != 0 => {
+            epoll::stir_on_tcp(socket, wakes);
         }
         _ => {}
+    }
+}
+
+/// A low-water mark that is set wakes where something is readable with it, and where it has ended (Linux,
+/// tcp_set_rcvlowat). Where the stream leaves for it, the kernel makes the first of these edges.
+fn wake_for_low_water(index: u32, of_one_byte: bool) {
+    let ready = bits::RDHUP | if of_one_byte { bits::IN } else { 0 };
+    wake_anew(index, bits::IN | bits::RDNORM | bits::PRI, ready);
+}
+
+/// The size of a buffer was set. That of the send buffer wakes, whatever it was before, where there is room
+/// (Linux, sk_setsockopt).
+fn size_set(index: u32, name: c_int) {
+    attach::sizes_changed(pool::get(index));
+    if matches!(name, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) {
+        wake_anew(index, bits::OUT | bits::WRNORM, bits::OUT);
     }
 }
 
@@ -212,8 +228,10 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         // SAFETY: as above; the seconds come first, and have their sign in their last byte.
         length as usize >= bytes && unsafe { value.cast::<i8>().add(bytes - 1).read() } < 0
     };
-    if level == libc::SOL_SOCKET && matches!(name, libc::SO_SNDBUF | libc::SO_RCVBUF) {
-        return attach::sizes_changed(pool::get(index));
+    const SIZES: [c_int; 4] =
+        [libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE];
+    if level == libc::SOL_SOCKET && SIZES.contains(&name) {
+        return size_set(index, name);
     }
     let reason = match (level, name) {
         (libc::SOL_SOCKET, SO_ZEROCOPY) if on => Reason::ZeroCopy,
@@ -246,7 +264,7 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     {
         // One byte is the default and changes nothing.
         let is_default = handles::option_int(fd, level, name).is_ok_and(|value| value <= 1);
-        wake_for_low_water(pool::get(index), is_default);
+        wake_for_low_water(index, is_default);
         if is_default {
             return;
         }

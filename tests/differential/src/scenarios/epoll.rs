@@ -20,6 +20,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     epoll_edge_comes_again_after_a_partial_read,
     epoll_edge_is_armed_again_by_mod,
     epoll_edge_is_made_by_every_shutdown,
+    epoll_edge_of_room_is_made_by_a_send_buffers_size,
+    epoll_edge_of_room_is_made_by_a_size_that_a_child_sets,
+    epoll_edge_is_made_by_a_low_water_mark,
     a_one_shot_that_has_told_is_armed_again_by_a_child,
     a_registration_outlives_its_number_while_a_copy_is_open,
     epoll_edge_of_room_comes_after_a_full_stream,
@@ -176,6 +179,61 @@ fn epoll_edge_is_made_by_every_shutdown(a: &Actor) {
         a.note("not told", epoll_wait(set, 4, 0).said());
         a.note("of writing", socket::shutdown(s, libc::SHUT_WR));
         a.note("told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+/// What a set with these events tells before and after `act`, of a stream with a byte to read.
+fn told_after(a: &Actor, s: Fd, events: i32, act: impl FnOnce()) {
+    let set = watched(s, events | EPOLLET);
+    epoll_wait(set, 4, 0);
+    a.note("again", epoll_wait(set, 4, 0).said());
+    act();
+    a.note("told", epoll_wait(set, 4, 0).said());
+    a.note("once", epoll_wait(set, 4, 0).said());
+}
+
+const ASKED: [i32; 4] = [EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLOUT, EPOLLRDHUP];
+
+/// sk_setsockopt wakes writers, whether the buffer has grown or not.
+fn epoll_edge_of_room_is_made_by_a_send_buffers_size(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("sent", io::send(s, b"x", 0)));
+    a.server(|| {
+        a.until_readable(s, 1);
+        for name in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUF] {
+            for events in ASKED {
+                told_after(a, s, events, || {
+                    socket::set_int(s, libc::SOL_SOCKET, name, 30_000);
+                });
+            }
+        }
+    });
+}
+
+fn epoll_edge_of_room_is_made_by_a_size_that_a_child_sets(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        told_after(a, s, EPOLLIN | EPOLLOUT, || {
+            let child = a.child("child", || {
+                let set = socket::set_int(s, libc::SOL_SOCKET, libc::SO_SNDBUF, 30_000);
+                a.note("set", set);
+            });
+            a.note("the child", process::wait_for(child));
+        });
+    });
+}
+
+/// tcp_set_rcvlowat wakes readers of what is there.
+fn epoll_edge_is_made_by_a_low_water_mark(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("sent", io::send(s, b"x", 0)));
+    a.server(|| {
+        a.until_readable(s, 1);
+        for events in ASKED {
+            told_after(a, s, events, || {
+                socket::set_int(s, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1);
+            });
+        }
     });
 }
 

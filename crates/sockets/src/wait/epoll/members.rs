@@ -219,22 +219,24 @@ pub fn stir(socket: &'static Socket, done: u64) {
     });
 }
 
-/// As [`stir`], by a call that wakes every waiter of the kernel's whether anything changed or not: an
-/// edge.
-pub fn stir_anew(socket: &'static Socket) {
+/// As [`stir`], by a call that wakes every waiter of the kernel's for one of the events `wakes`, whether
+/// anything changed or not: an edge.
+pub fn stir_anew(socket: &'static Socket, wakes: u32) {
     in_each_set(socket, |_, inner, fd| {
         if let Some(registration) = inner.registrations.get_mut(fd) {
-            registration.fresh |= registration.managed;
-            registration.echoes = false;
+            if registration.is_woken_by(wakes) {
+                registration.fresh |= registration.managed;
+                registration.echoes = false;
+            }
         }
         inner.queue(fd, Cause::First);
     });
 }
 
 /// As [`stir_anew`], of a stream that left its ring: what others have told of it is told again.
-pub fn stir_on_tcp(socket: &'static Socket) {
+pub fn stir_on_tcp(socket: &'static Socket, wakes: u32) {
     socket.kin.note_woken();
-    stir_anew(socket);
+    stir_anew(socket, wakes);
 }
 
 /// Changes each registration of a stream, and wakes who sleeps on its set.

@@ -101,6 +101,12 @@ impl Registration {
         self.version = self.version.wrapping_add(1);
     }
 
+    /// Whether the kernel takes a wake-up for these events for one of this registration.
+    pub fn is_woken_by(&self, events: u32) -> bool {
+        let asked = self.interest.events & 0xffff | bits::ERR | bits::HUP;
+        !self.interest.disabled && asked & events != 0
+    }
+
     /// Whether something happened since the last report that the program asked to hear of.
     pub fn has_edge(&self, now: &State) -> bool {
         let asked = self.interest.events;
