@@ -280,9 +280,12 @@ fn few_unread(send: &mut SendSide) -> Result<bool, Broken> {
     Ok(fit_window(ring.unread().map_err(|_| Broken)?, ring.direction()))
 }
 
-/// Whether both ends of an attached stream have sent a FIN, be it one that is held back.
-pub fn have_ended(socket: &Socket, recv: &RecvSide, fd: i32) -> bool {
-    socket.shut_writing.load(SeqCst) && (recv.peer_shut || tcp::peer_has_ended(fd))
+/// Whether both ends of an attached stream have sent a FIN, be it one that is held back. Behind more bytes
+/// than TCP's window is sure to take, that one would not have come.
+pub fn have_ended(socket: &Socket, recv: &mut RecvSide, fd: i32) -> bool {
+    let unread = |recv: &mut RecvSide| ring_bytes(socket, recv) + tcp::readable(fd).unwrap_or(0);
+    socket.shut_writing.load(SeqCst)
+        && (tcp::peer_has_ended(fd) || recv.peer_shut && unread(recv) <= FEW_UNREAD)
 }
 
 /// Nobody reads what is left in the ring any more, and its writer's FIN need not wait for that.
@@ -315,7 +318,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         let slot = socket.slot.load(Relaxed);
         let words = incoming(link, slot);
         // A connection that has ended both ways is none: nobody resets it.
-        let ended = alone && have_ended(socket, &recv, socket.fd.load(Relaxed));
+        let ended = alone && have_ended(socket, &mut recv, socket.fd.load(Relaxed));
         if ended {
             take_unread(socket, &mut recv);
         }

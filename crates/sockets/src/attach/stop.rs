@@ -182,7 +182,7 @@ fn leaves_unread_at_end(socket: &Socket) -> Option<bool> {
     let mut recv = socket.recv.try_lock()?;
     // Who sleeps for more has those that came, or is about to.
     let unread = recv.waiting.all() == 0 && ring_bytes(socket, &mut recv) > 0;
-    Some(unread && !have_ended(socket, &recv, socket.fd.load(Relaxed)))
+    Some(unread && !have_ended(socket, &mut recv, socket.fd.load(Relaxed)))
 }
 
 /// How many bytes lie unread in the ring that a stream reads.

@@ -131,7 +131,7 @@ pub fn peer_asked(fd: c_int) -> Outcome {
 
 /// Whether both ends have sent a FIN, if one of them is held back: to TCP that is no connection.
 fn both_have_ended(socket: &Socket, fd: c_int) -> bool {
-    socket.mode() == Mode::Attached && attach::have_ended(socket, &socket.recv.lock(), fd)
+    socket.mode() == Mode::Attached && attach::have_ended(socket, &mut socket.recv.lock(), fd)
 }
 
 /// An option that was set wakes who waits for `wakes`, where the stream is `ready`: an edge.

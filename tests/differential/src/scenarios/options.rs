@@ -16,6 +16,7 @@ pub const IN_EVERY_FAMILY: &[Scenario] = scenarios![ALL_FAMILIES;
 
 pub const ALL: &[Scenario] = scenarios![V4;
     a_peer_has_no_name_when_both_ends_have_shut,
+    a_peer_has_a_name_while_its_end_has_found_no_room,
     options_that_are_set_are_read_back,
     options_given_too_little_room_are_cut,
     options_that_do_not_exist_are_refused,
@@ -71,6 +72,34 @@ fn a_peer_has_no_name_when_both_ends_have_shut(a: &Actor) {
         a.note("both have", socket::getpeername(s).0);
     });
     a.note("received", receive_text(s, 6));
+}
+
+/// A FIN behind more bytes than the reader's kernel has room for has not come.
+fn a_peer_has_a_name_while_its_end_has_found_no_room(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+    let total = a.told_by_client(|| {
+        let mut total = 0;
+        while let Some(count) = io::send(s, &[7; 60_000], libc::MSG_DONTWAIT).count() {
+            total += count;
+        }
+        socket::close(s);
+        total as u64
+    });
+    a.server(|| {
+        let (got, name) = socket::getpeername(s);
+        a.note("getpeername", format!("{got} {}", name.without_port()));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        let mut room = vec![0; 1 << 20];
+        let mut taken = 0;
+        while let Some(count @ 1..) = io::recv(s, &mut room, 0).count() {
+            taken += count as u64;
+        }
+        a.note("all of it", taken == total);
+        a.until(s, libc::POLLHUP);
+        a.note("then it has none", socket::getpeername(s).0);
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
 }
 
 fn accept_tells_the_clients_name(a: &Actor) {

@@ -687,6 +687,7 @@ fn slot_of(op: &Operation) -> Option<u8> {
 
 /// The events in an answer of `epoll_wait`.
 fn events_of(said: &str) -> impl Iterator<Item = &str> {
+        Operation::Names { slot } => Some(*slot),
     let inner = said.split_once('[').map_or("", |(_, rest)| rest.trim_end_matches(']'));
     inner.split(' ').filter(|event| !event.is_empty())
 }
