@@ -216,7 +216,11 @@ pub unsafe fn receive_messages(
             }
         }
         Found::Attached(..) => {}
-        Found::Left(socket) if receive::remaining(socket) > 0 => {}
+        Found::Left(socket) if receive::remaining(socket) > 0 => {
+            if let Some(pending) = attach::take_error(socket) {
+                return Outcome::Failed(pending);
+            }
+        }
         _ => return Outcome::PassThrough,
     }
     if count == 0 {

@@ -23,6 +23,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     close_behind_megabytes_delivers_them,
     close_with_unread_data_resets_the_peer,
     close_with_unread_data_lets_the_peer_read_what_it_has,
+    several_messages_of_a_childs_are_told_of_a_reset_before_the_bytes,
     after_both_shutdowns_the_peer_is_reset,
     nothing_is_sent_after_shutdown_with_bytes_unread,
     a_send_after_shutdown_tells_of_a_reset_first,
@@ -298,6 +299,23 @@ fn close_with_unread_data_resets_the_peer(a: &Actor) {
         a.until(s, libc::POLLERR | libc::POLLHUP);
         a.note("received", receive_to_end_text(s));
         a.note("then", receive_to_end_text(s));
+        a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+/// recvmmsg tells a pending error before it looks for bytes (Linux, do_recvmmsg).
+fn several_messages_of_a_childs_are_told_of_a_reset_before_the_bytes(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("sent", send_all(s, 1, 70_000, 70_000)));
+    a.client(|| a.note("send", io::send(s, b"never read", 0)));
+    a.server(|| {
+        a.until_readable(s, 10);
+        a.note("close", socket::close(s));
+    });
+    a.client(|| {
+        a.until(s, libc::POLLERR | libc::POLLHUP);
+        let child = a.child("child", || a.note("recvmmsg", io::recvmmsg(s, &[1], 0).0));
+        a.note("the child", process::wait_for(child));
         a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
     });
 }
