@@ -138,7 +138,9 @@ fn receive_waiting(
                         tried = Ok(Attempt::Empty);
                     }
                 }
-                if !tried.as_ref().is_ok_and(|attempt| attempt.satisfies(wanted - got)) {
+                if !tried.as_ref().is_ok_and(|attempt| attempt.satisfies(wanted - got))
+                    && !sees_all(socket, &recv, &tried, request.flags, peeked)
+                {
                     recv.misses = recv.misses.wrapping_add(1);
                 }
                 if matches!(tried, Ok(Attempt::Empty)) {
@@ -321,6 +323,24 @@ fn stands_at_end(socket: &Socket, recv: &RecvSide) -> bool {
         ReaderOn::Salvage { .. } => true,
     };
     recv.peer_shut || socket.shut_reading.load(Relaxed) || ended()
+}
+
+/// Whether a look has shown everything up to the ring's last byte, none of which is on its way by TCP.
+fn sees_all(
+    socket: &Socket,
+    recv: &RecvSide,
+    tried: &Result<Attempt, Broken>,
+    flags: i32,
+    peeked: usize,
+) -> bool {
+    let seen = match tried {
+        Ok(Attempt::Got(count)) => *count,
+        _ => peeked,
+    };
+    flags & PEEK != 0
+        && seen > 0
+        && blocking::direction(socket, false)
+            .is_some_and(|direction| recv.offset + seen as u64 >= direction.tail())
 }
 
 /// What a receive that has some bytes finds before TCP's next one.

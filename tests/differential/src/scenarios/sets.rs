@@ -48,6 +48,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_registration_whose_maker_ended_tells_its_child,
     a_set_is_put_into_another_after_a_read_that_found_nothing,
     a_set_is_put_into_another_after_a_part_was_read,
+    a_set_is_put_into_another_after_a_look_at_all,
     a_set_is_put_into_another_after_the_end_was_read,
     a_set_is_put_into_another_after_a_send_that_was_refused,
     a_shutdown_of_a_childs_is_told_once_more,
@@ -802,6 +803,23 @@ fn a_set_is_put_into_another_after_a_part_was_read(a: &Actor) {
         a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
         a.note("nothing outside", epoll_wait(outer, 4, 0).said());
         a.note("the rest", receive_text(s, 2));
+    });
+}
+
+fn a_set_is_put_into_another_after_a_look_at_all(a: &Actor) {
+    let s = a.settled().stream();
+    a.client(|| {
+        io::send(s, b"abcd", 0).value("send");
+    });
+    a.server(|| {
+        a.until_readable(s, 4);
+        let (set, outer) = (epoll_create(), epoll_create());
+        a.note("ADD", epoll_add(set, s, EPOLLIN | EPOLLET, 7));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("a look at more", io::recv(s, &mut [0; 8], libc::MSG_PEEK));
+        a.note("nested", epoll_add(outer, set, EPOLLIN, 9));
+        a.note("nothing outside", epoll_wait(outer, 4, 0).said());
+        a.note("all", receive_text(s, 4));
     });
 }
 
