@@ -8,7 +8,7 @@ mod steps;
 mod streams;
 
 use crate::actor::SLOTS;
-use crate::operation::{Flag, Mode, Operation, Program, Who, EVERYBODY, PROCESSES};
+use crate::operation::{Flag, Mode, Operation, Program, SendCall, Who, EVERYBODY, PROCESSES};
 use crate::protocol::{hear, say, Command, Hello, Job, Reply, BEGINS};
 use crate::servers::{pair, Servers};
 use crate::world::{End, World};
@@ -319,7 +319,7 @@ impl Conductor<'_> {
                 if self.slot_of_job(who, job) != Some(end) && reply.moved > 0 =>
             {
                 // Nor how many pieces there were, and so what is left.
-                if self.world.waiting(end) > PIECE_MIN {
+                if self.world.waiting(end) > PIECE_MIN || self.sends_several() {
                     self.world.state_mut(end).spoiled = true;
                     self.world.state_mut(end.peer()).spoiled = true;
                 }
@@ -345,6 +345,12 @@ impl Conductor<'_> {
         if !matches!(sleeper.sleep, Sleep::Event { .. }) {
             self.world.leave_call(end);
         }
+    }
+
+    /// This step sends its bytes in several messages.
+    fn sends_several(&self) -> bool {
+        let op = self.program.steps.get(self.step).map(|step| &step.op);
+        matches!(op, Some(Operation::Send { call: SendCall::Sendmmsg, .. }))
     }
 
     /// The first of several pieces may have ended the sleep: takes what was there by now.
@@ -382,7 +388,9 @@ impl Conductor<'_> {
     }
 
     fn is_cut(&self, end: End) -> bool {
-        self.world.state(end.peer()).cut || self.world.state(end).spoiled
+        self.world.state(end.peer()).cut
+            || self.world.state(end).spoiled
+            || self.may_have_closed(end.peer())
     }
 
     /// A stream has just ended: what does poll say at the end that did not end it?
@@ -392,6 +400,16 @@ impl Conductor<'_> {
         let events = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP | libc::POLLPRI;
         let call = crate::operation::PollCall::Poll;
         let job = Job::Do(Operation::Poll { slots: vec![slot], events, call });
+        if self.is_cut(end) && self.world.state(end).reset {
+            // What poll says of it is not promised, but what is asked next is to come after the reset.
+            let give_up = Instant::now() + LATE;
+            while !ended(&self.ask(who, job.clone()).said)
+                && Instant::now() < give_up
+                && self.outcome.hung.is_none()
+            {
+                wait::poll(&[], 1);
+            }
+        }
         let said =
             self.ask_until(who, &job, &|world: &Self, said| world.shown(end, said), &|_, said| {
                 ended(said)
