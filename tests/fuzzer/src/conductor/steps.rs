@@ -165,8 +165,8 @@ impl Conductor<'_> {
         self.sleeps_at(|sleep| matches!(sleep, Sleep::Room { end: at, .. } if *at == end))
     }
 
-    /// Only a send that should sleep holds this end. It may have found room after all, where one carrier takes
-    /// more than the other, and is closed then.
+    /// Only a send that should sleep holds this end. Once it has found room the end is closed, and that may be at
+    /// any time: a kernel's buffer grows when something arrives, and one is used behind a ring that stays full.
     pub(super) fn may_have_closed(&self, end: End) -> bool {
         self.is_writing(end) && self.world.holder_slots(end).is_empty()
     }
