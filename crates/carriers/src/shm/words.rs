@@ -55,6 +55,14 @@ impl SlotWords {
         self.direction().consumer.shared.store(1, SeqCst);
     }
 
+    /// Whether so many bytes are sure to fit the reader's TCP window. Its receive buffer may have been set, and
+    /// the kernel counts there what it has allocated for them.
+    pub fn fit_window(&self, bytes: u64) -> bool {
+        const FEW: u64 = 48 * 1024;
+        let window = self.direction().consumer.window.load(Relaxed);
+        bytes <= if window == 0 { FEW } else { FEW.min(window / 4) }
+    }
+
     /// Whether the reader gave the stream up with bytes unread, so that a reset comes in any case.
     pub fn reader_resets(&self) -> bool {
         self.direction().consumer.leaving.load(Relaxed) & RESETS != 0

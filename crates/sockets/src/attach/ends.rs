@@ -8,7 +8,6 @@ use shunt_carriers::shm::{incoming, outgoing};
 use shunt_link::VACANT;
 use shunt_os::{clock, handles, tcp};
 use shunt_pairing::message::Kind;
-use shunt_ring::Direction;
 use shunt_stats::Reason;
 use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 
@@ -258,34 +257,31 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     }
     let resets = resets || lingers.is_some() || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
     let held = if resets {
-        few_unread(send).and_then(|few| Ok(few && ask_to_stop(socket, send)?))
+        few_unread(socket, send).and_then(|few| Ok(few && ask_to_stop(socket, send)?))
     } else {
         hold_fin(socket, send)
     };
     held.unwrap_or(false) && service::keep_after_close(socket, send, resets)
 }
 
-/// Whether so many bytes that lie unread in a ring are sure to fit the TCP window of its reader.
-pub fn fit_window(unread: u64, direction: &Direction) -> bool {
-    const FEW: u64 = 48 * 1024;
-    // Of a receive buffer the window is half; some is lost between small messages.
-    let window = direction.consumer.window.load(Relaxed);
-    unread <= if window == 0 { FEW } else { FEW.min(window / 4) }
-}
-
-/// As [`fit_window`], of the outgoing ring.
-fn few_unread(send: &mut SendSide) -> Result<bool, Broken> {
-    let Some(producer) = &mut send.producer else { return Ok(false) };
-    let ring = producer.ring();
-    Ok(fit_window(ring.unread().map_err(|_| Broken)?, ring.direction()))
+/// Whether what is unread in the ring is sure to fit the peer's TCP window.
+fn few_unread(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
+    let (Some(link), Some(producer)) = (socket.link(), &mut send.producer) else {
+        return Ok(false);
+    };
+    let unread = producer.ring().unread().map_err(|_| Broken)?;
+    Ok(outgoing(link, socket.slot.load(Relaxed)).fit_window(unread))
 }
 
 /// Whether both ends of an attached stream have sent a FIN, be it one that is held back. Behind more bytes
 /// than TCP's window is sure to take, that one would not have come.
 pub fn have_ended(socket: &Socket, recv: &mut RecvSide, fd: i32) -> bool {
-    let unread = |recv: &mut RecvSide| ring_bytes(socket, recv) + tcp::readable(fd).unwrap_or(0);
-    socket.shut_writing.load(SeqCst)
-        && (tcp::peer_has_ended(fd) || recv.peer_shut && unread(recv) <= FEW_UNREAD)
+    let held = |recv: &mut RecvSide| {
+        let unread = ring_bytes(socket, recv) + tcp::readable(fd).unwrap_or(0);
+        let fits = |link| incoming(link, socket.slot.load(Relaxed)).fit_window(unread);
+        recv.peer_shut && socket.link().is_some_and(fits)
+    };
+    socket.shut_writing.load(SeqCst) && (tcp::peer_has_ended(fd) || held(recv))
 }
 
 /// Nobody reads what is left in the ring any more, and its writer's FIN need not wait for that.

@@ -2,18 +2,17 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::{outgoing, Close};
+use shunt_carriers::shm::{incoming, outgoing, Close};
 use shunt_link::elsewhere;
 use shunt_os::{handles, tcp};
 use shunt_pairing::message::Kind;
 use shunt_stream::{End, Words, WriterOn};
 
-use super::ends::{break_stream, fit_window};
+use super::ends::break_stream;
 use super::stop::{leaves_unread, ring_bytes, stop_for_writer, wait_until, ANSWER_NS_MAX};
 use super::writer::{flush, go_down, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
-use crate::wait::blocking::direction;
 
 /// The FIN that a shutdown asked for, once nothing of the stream is left on the ring.
 pub(super) fn fin_if_due(socket: &Socket, send: &mut SendSide) {
@@ -107,8 +106,7 @@ pub fn closed_unheard(socket: &Socket) -> bool {
 pub fn have_fin_sent(socket: &'static Socket) {
     let Some(link) = socket.link() else { return };
     let unread = ring_bytes(socket, &mut socket.recv.lock());
-    let fits = direction(socket, false).is_some_and(|direction| fit_window(unread, direction));
-    if unread > 0 && fits {
+    if unread > 0 && incoming(link, socket.slot.load(Relaxed)).fit_window(unread) {
         stop_for_writer(socket);
     } else {
         tell(link, Kind::Drained, socket.slot.load(Relaxed));

@@ -26,8 +26,8 @@ mod stop;
 mod writer;
 
 pub use ends::{
-    abandon, break_stream, detach, error_of_death, error_told, fit_window, have_ended,
-    is_broken_by_death, leave_to_send, peer_died, restart_consumer, take_error, Farewell,
+    abandon, break_stream, detach, error_of_death, error_told, have_ended, is_broken_by_death,
+    leave_to_send, peer_died, restart_consumer, take_error, Farewell,
 };
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,

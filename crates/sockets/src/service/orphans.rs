@@ -109,8 +109,8 @@ impl Orphan {
     /// The peer sent to a stream that was closed: TCP would answer with a reset, behind which the peer
     /// still finds what it has not read. So the bytes go by TCP before, if they are sure to fit.
     fn reset(&mut self) {
-        let ring = self.producer.ring();
-        let few = ring.unread().is_ok_and(|bytes| attach::fit_window(bytes, ring.direction()));
+        let words = attach::outgoing(self.link, self.slot);
+        let few = self.producer.ring().unread().is_ok_and(|bytes| words.fit_window(bytes));
         if few && self.writer.on() == WriterOn::Ring && attach::is_seen(self.link, self.slot) {
             self.answers = true;
             attach::tell(self.link, Kind::Yield, self.slot);

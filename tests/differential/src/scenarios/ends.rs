@@ -23,6 +23,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     close_behind_megabytes_delivers_them,
     close_with_unread_data_resets_the_peer,
     close_with_unread_data_lets_the_peer_read_what_it_has,
+    a_receive_buffer_set_smaller_keeps_what_came_before_a_reset,
     several_messages_of_a_childs_are_told_of_a_reset_before_the_bytes,
     after_both_shutdowns_the_peer_is_reset,
     nothing_is_sent_after_shutdown_with_bytes_unread,
@@ -300,6 +301,22 @@ fn close_with_unread_data_resets_the_peer(a: &Actor) {
         a.note("received", receive_to_end_text(s));
         a.note("then", receive_to_end_text(s));
         a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+    });
+}
+
+fn a_receive_buffer_set_smaller_keeps_what_came_before_a_reset(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("sent", send_all(s, 1, 22_000, 22_000)));
+    a.client(|| {
+        a.until_readable(s, 22_000);
+        socket::set_int(s, libc::SOL_SOCKET, libc::SO_RCVBUF, 6000);
+    });
+    a.server(|| a.note("close", socket::close(s)));
+    a.client(|| {
+        a.until(s, libc::POLLRDHUP);
+        a.note("send", io::send(s, b"x", 0));
+        a.until(s, libc::POLLERR);
+        a.note("received", receive(s, 1, 22_000, 22_000));
     });
 }
 
