@@ -33,6 +33,8 @@ pub struct EndState {
     pub held: bool,
     /// More was written than surely fits; until all is taken nobody knows if there is room.
     pub stuffed: bool,
+    /// A small send buffer was full once: what the peer takes then is acknowledged at any time later.
+    pub late_room: bool,
     /// More was written than surely fits into TCP's window; until all is taken nobody knows what has arrived.
     pub crowded: bool,
     pub reading_shut: bool,
@@ -65,6 +67,7 @@ impl EndState {
             cut: false,
             held: false,
             stuffed: false,
+            late_room: false,
             crowded: false,
             reading_shut: false,
             closed: false,
@@ -171,7 +174,9 @@ impl World {
 
     pub fn room_is_sure(&self, end: End, ring_bytes: u32) -> bool {
         let sure = (u64::from(ring_bytes) / 8).min(self.room(end) / 2);
-        self.write_ends(end) || (!self.state(end).stuffed && self.waiting(end.peer()) <= sure)
+        let state = self.state(end);
+        self.write_ends(end)
+            || (!state.stuffed && !state.late_room && self.waiting(end.peer()) <= sure)
     }
 
     pub fn wrote(&mut self, end: End, bytes: u64) {
@@ -181,6 +186,11 @@ impl World {
         state.written += bytes;
         state.stuffed |= total > room;
         state.crowded |= total > room / 2;
+        state.late_room |= state.short && state.stuffed;
+        // Who has shut both ways answers the first of them that finds room with a reset.
+        let crowded = state.crowded;
+        let deaf = self.state(end.peer()).reading_shut && self.state(end.peer()).finished;
+        self.state_mut(end).spoiled |= crowded && deaf && bytes > 0;
         if bytes > 0 && self.state(end.peer()).closed && !self.state(end).reset {
             self.state_mut(end).reset = true;
             self.stirred.push(end);

@@ -341,6 +341,9 @@ impl Conductor<'_> {
             }
             _ => self.shown(end, &reply.said),
         };
+        // The signal was another thread's.
+        let wrote = matches!(sleeper.job, Job::Do(Operation::Send { .. }));
+        let said = if wrote { &said } else { said.trim_end_matches(" and SIGPIPE") };
         self.observe(sleeper.step, format!("{who:?} woke: {said}"));
         if !matches!(sleeper.sleep, Sleep::Event { .. }) {
             self.world.leave_call(end);
