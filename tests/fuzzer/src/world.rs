@@ -205,7 +205,7 @@ impl World {
     pub fn took(&mut self, end: End, bytes: u64) {
         let writer = self.state_mut(end.peer());
         writer.taken += bytes;
-        if writer.taken >= writer.written {
+        if writer.taken >= writer.written && !writer.cut {
             writer.stuffed = false;
             writer.crowded = false;
         }

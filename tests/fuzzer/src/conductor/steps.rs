@@ -243,10 +243,6 @@ impl Conductor<'_> {
         let need = if all { size } else { low_water.min(size).max(1) };
         let ended = self.world.ended(end);
         let peer = self.world.state(end.peer());
-        // How many there are is not promised then, and must decide nothing.
-        if peer.cut {
-            waiting = 0;
-        }
         // Bytes that MSG_MORE holds back are dropped when they come after SHUT_RD.
         if peer.held && state.reading_shut {
             return;
@@ -264,12 +260,16 @@ impl Conductor<'_> {
         if (all || flags.contains(&Flag::Peek)) && peer.urgent_sent {
             return;
         }
-        if (peer.stuffed || peer.crowded && all && !blocks) && waiting > 0 {
+        // How many are left of what is cut is not promised, and must decide nothing.
+        if (peer.stuffed || peer.crowded && all && !blocks) && (waiting > 0 || peer.cut) {
             return self.drain(by, op, end, slot);
         }
         let enough = waiting >= need || ended;
         if writing && (all || waiting == 0) {
             return;
+        }
+        if peer.cut {
+            waiting = 0;
         }
         let from = peer.taken;
         let mut command = self.command(op, end.peer(), from, waiting);
