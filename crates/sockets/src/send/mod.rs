@@ -327,6 +327,9 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
                 .and_then(|_| attach::hold_fin(socket, &mut side))
                 .unwrap_or(false);
         if held {
+            drop(side);
+            // Who sleeps for room is told that he writes no more.
+            blocking_wake(socket);
             return Outcome::Handled(0);
         }
         let down = observe_writer(socket, &mut side)
@@ -343,9 +346,7 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
     if broken {
         break_stream(socket);
     }
-    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
-        blocking_wake(socket);
-    }
+    blocking_wake(socket);
     if !later {
         return Outcome::PassThrough;
     }
