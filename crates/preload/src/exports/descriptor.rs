@@ -45,8 +45,8 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
-    numbers_settled();
-    let genuine = || unsafe { real::dup2(from, to) };
+    // None of ours may stand at the number: it would be replaced, and closed later as ours.
+    let genuine = || with_numbers(|| unsafe { real::dup2(from, to) });
     boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
 }
 
@@ -57,8 +57,7 @@ pub unsafe extern "C" fn __dup2(from: c_int, to: c_int) -> c_int {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    numbers_settled();
-    let genuine = || unsafe { real::dup3(from, to, flags) };
+    let genuine = || with_numbers(|| unsafe { real::dup3(from, to, flags) });
     boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
 }
 

@@ -82,24 +82,26 @@ pub fn signal_thread(process: Pid, thread: Pid, signal: i32) -> Got {
     call!(libc::syscall(libc::SYS_tgkill, process, thread, signal))
 }
 
-/// Runs a handler again and again; calls that it interrupts are taken up again.
-pub fn on_timer(handler: extern "C" fn(i32), every_us: i64) {
+/// Runs a handler after so many microseconds; calls that it interrupts are taken up again. It calls
+/// [`timer_again`] to be run again.
+pub fn on_timer(handler: extern "C" fn(i32), after_us: i64) {
     // SAFETY: sigaction is plain data; the caller's handler is one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = libc::SA_RESTART;
     call!(libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()))
         .value("sigaction");
-    set_timer(every_us);
+    timer_again(after_us);
 }
 
 pub fn no_timer() {
-    set_timer(0);
+    timer_again(0);
 }
 
-fn set_timer(every_us: i64) {
-    let span = libc::timeval { tv_sec: 0, tv_usec: every_us as _ };
-    let timer = libc::itimerval { it_interval: span, it_value: span };
+/// An interval would leave the program nothing between two handlers that take as long.
+pub fn timer_again(after_us: i64) {
+    let [after, every] = [after_us, 0].map(|us| libc::timeval { tv_sec: 0, tv_usec: us as _ });
+    let timer = libc::itimerval { it_interval: every, it_value: after };
     call!(setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut())).value("setitimer");
 }
 

@@ -908,6 +908,7 @@ extern "C" fn send_one(_signal: i32) {
     if io::send(HANDLERS_STREAM.load(Relaxed), b"h", flags).count() == Some(1) {
         SENT_BY_HANDLER.fetch_add(1, Relaxed);
     }
+    process::timer_again(100);
 }
 
 /// A timer's handler sends a byte now and then, in the middle of whatever the thread does.
@@ -952,6 +953,7 @@ extern "C" fn copy_close_and_poll(_signal: i32) {
     {
         HANDLED.fetch_add(1, Relaxed);
     }
+    process::timer_again(300);
 }
 
 /// A timer's handler calls what handlers may, wherever malloc(3) happens to be.

@@ -679,6 +679,7 @@ extern "C" fn fork_here(_signal: i32) {
             FORKED.fetch_add(1, Relaxed);
         }
     }
+    process::timer_again(700);
 }
 
 /// fork(2) may be called in a handler (signal-safety(7) of 2008), wherever malloc(3) happens to be.
