@@ -213,7 +213,8 @@ impl Run {
             Verdict::Different(difference) => {
                 let first = difference.describe(program);
                 println!("seed {} differs, {first}", program.settings.seed);
-                if shrinks && self.is_rare(program, servers) {
+                let may_be_rare = shrinks && difference.hung.is_none();
+                if may_be_rare && self.is_rare(program, servers) {
                     return;
                 }
                 self.figures.failures.fetch_add(1, Relaxed);
@@ -231,7 +232,7 @@ impl Run {
         }
     }
 
-    /// Whether a program that differed once seldom does.
+    /// Whether a program that differed once seldom does. One that hung fails however seldom it does.
     fn is_rare(&self, program: &Program, servers: &Servers) -> bool {
         let again = self.options.again;
         let differs = |_: &u64| matches!(check(program, servers).0, Verdict::Different(_));

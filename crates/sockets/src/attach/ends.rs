@@ -150,17 +150,21 @@ fn renamed(socket: &Socket, number: i32) -> i32 {
     }
 }
 
-/// The error of a peer that died with bytes unread, which the kernel would name otherwise.
+/// The error of a peer that died with bytes unread, which the kernel would name otherwise: a reset, or
+/// behind its FIN a broken pipe.
 pub fn error_of_death(socket: &Socket) -> Option<i32> {
-    if socket.death_error.load(Relaxed) != libc::ECONNRESET {
+    if socket.death_error.load(Relaxed) == 0 {
         return None;
     }
     take_error(socket)
 }
 
-/// Whether such a death is a broken pipe, which the kernel would take for a reset.
-pub fn is_broken_by_death(socket: &Socket) -> bool {
-    socket.death_error.load(Relaxed) == libc::EPIPE && take_error(socket).is_some()
+/// As [`error_of_death`], for one who is not told of a broken pipe.
+pub fn reset_by_death(socket: &Socket) -> Option<i32> {
+    if socket.death_error.load(Relaxed) != libc::ECONNRESET {
+        return None;
+    }
+    take_error(socket)
 }
 
 /// A receive took the error of a death behind a FIN from the kernel, which has not heard of that FIN: only

@@ -9,7 +9,7 @@ use shunt_pairing::message::Kind;
 use shunt_stream::{End, Words, WriterOn};
 
 use super::ends::break_stream;
-use super::stop::{leaves_unread, ring_bytes, stop_for_writer, wait_until};
+use super::stop::{leaves_unread, ring_bytes, stop_for_writer, wait_until, CORE_NS_MAX};
 use super::writer::{flush, go_down, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
@@ -99,13 +99,9 @@ pub fn closed_unheard(socket: &Socket) -> bool {
         }
 }
 
-/// A service thread that has to close is late where others want its core. Unheard, a send would be taken that
-/// TCP refuses.
-const CLOSE_NS_MAX: u64 = 2_000_000_000;
-
 /// Before a send to such a peer: the kernel answers it with a reset, to a connection that has seen
 /// the FIN. What is unread goes by TCP before, if it is sure to fit, and stays in the ring otherwise. No
-/// lock is held.
+/// lock is held. Unheard, a send would be taken that TCP refuses.
 #[cold]
 pub fn have_fin_sent(socket: &'static Socket) {
     let Some(link) = socket.link() else { return };
@@ -115,5 +111,5 @@ pub fn have_fin_sent(socket: &'static Socket) {
     } else {
         tell(link, Kind::Drained, socket.slot.load(Relaxed));
     }
-    wait_until(CLOSE_NS_MAX, || !closed_unheard(socket));
+    wait_until(CORE_NS_MAX, || !closed_unheard(socket));
 }

@@ -26,8 +26,8 @@ mod stop;
 mod writer;
 
 pub use ends::{
-    abandon, break_stream, detach, error_of_death, error_told, have_ended, is_broken_by_death,
-    leave_to_send, peer_died, restart_consumer, take_error, Farewell,
+    abandon, break_stream, detach, error_of_death, error_told, have_ended, leave_to_send,
+    peer_died, reset_by_death, restart_consumer, take_error, Farewell,
 };
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,
@@ -38,7 +38,7 @@ pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
     ask_to_stop, has_unread, is_seen, may_leave_unread, reset_unread, reset_unread_at_exec,
-    settle_before_end, stop_for_writer, unread_stays, wait_until, ANSWER_NS_MAX,
+    settle_before_end, stop_for_writer, unread_stays, wait_until, ANSWER_NS_MAX, CORE_NS_MAX,
 };
 pub use writer::{flush, go_down, resend, resends, try_go_up};
 

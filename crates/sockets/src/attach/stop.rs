@@ -19,6 +19,9 @@ use crate::{inherit, service, wait};
 
 /// How long a reader's service thread is given to answer, in ns.
 pub const ANSWER_NS_MAX: u64 = 100_000_000;
+/// How long a thread that has something to do at once may wait for a core, in ns: its answer decides what
+/// the program is told.
+pub const CORE_NS_MAX: u64 = 2_000_000_000;
 /// How long the end of a process waits for its peers, in ns.
 const END_NS_MAX: u64 = 100_000_000;
 

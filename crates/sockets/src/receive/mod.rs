@@ -544,7 +544,7 @@ pub fn has_ended(socket: &Socket, offset: u64) -> bool {
 
 /// Whether the peer's process died with bytes unread, and what was sent again was answered with a reset.
 fn died_unread(socket: &Socket) -> bool {
-    attach::error_of_death(socket) == Some(libc::ECONNRESET)
+    attach::reset_by_death(socket) == Some(libc::ECONNRESET)
 }
 
 /// Whether the peer's process died so, of which TCP has heard before the link: a FIN that nobody asked for.
@@ -568,12 +568,10 @@ pub fn ended_by_death(socket: &Socket, request: Request<'_>) -> bool {
     is_ours && died_unread(socket)
 }
 
-/// A process whose connections are closed and whose link is not, as it ends, goes on when it gets a core.
-const DEATH_NS_MAX: u64 = 2_000_000_000;
-
-/// Until the link has heard of such a death as well. No lock is held.
+/// Until the link has heard of such a death as well: the connections of a process that ends are closed
+/// before its link is. No lock is held.
 fn await_death(socket: &Socket, generation: u32) {
-    attach::wait_until(DEATH_NS_MAX, || {
+    attach::wait_until(attach::CORE_NS_MAX, || {
         let _held = socket.recv.lock();
         let is_ours = socket.generation.load(Relaxed) == generation;
         !is_ours || socket.mode() != Mode::Attached || !has_died_unread(socket)

@@ -79,7 +79,7 @@ pub fn send(
         let attached = socket.mode() == Mode::Attached;
         return if attached && socket.send.lock().fin_pending {
             Outcome::Failed(refused(socket, request.flags))
-        } else if let (true, Some(number)) = (attached, attach::error_of_death(socket)) {
+        } else if let (true, Some(number)) = (attached, attach::reset_by_death(socket)) {
             Outcome::Failed(number)
         } else {
             Outcome::PassThrough
@@ -173,9 +173,11 @@ fn send_waiting(
                     Outcome::Genuine(-1)
                 };
             }
-            Attempt::Error(_) | Attempt::Closed | Attempt::Shut if sent > 0 => {
+            Attempt::Error(number) if sent > 0 => {
+                owe_error(socket, request, number);
                 return Outcome::Handled(sent as isize);
             }
+            Attempt::Closed | Attempt::Shut if sent > 0 => return Outcome::Handled(sent as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Shut => return Outcome::Failed(refused(socket, request.flags)),
             Attempt::Unheard => {
@@ -283,6 +285,17 @@ fn told_to_resend(side: &mut SendSide) -> Option<i32> {
     side.failed.take().filter(|number| *number != libc::EPIPE)
 }
 
+/// A send that has taken bytes was told of the connection's error, which is for the next call then.
+fn owe_error(socket: &Socket, request: Request<'_>, number: i32) {
+    // The others are of the call alone, or the kernel says them again.
+    let of_call =
+        [libc::EAGAIN, libc::EINTR, libc::EFAULT, libc::ENOBUFS, libc::ENOMEM, libc::EPIPE];
+    let mut side = socket.send.lock();
+    if socket.generation.load(Relaxed) == request.generation && !of_call.contains(&number) {
+        side.failed.get_or_insert(number);
+    }
+}
+
 #[inline]
 fn count_sent(socket: &Socket, total: usize) {
     if let Some(entry) = socket.entry() {
@@ -291,11 +304,10 @@ fn count_sent(socket: &Socket, total: usize) {
 }
 
 fn attempt_native(socket: &Socket, _side: &SendSide) -> Result<Attempt, Broken> {
-    if let Some(number) = attach::error_of_death(socket) {
-        return Ok(Attempt::Error(number));
-    }
-    if attach::is_broken_by_death(socket) {
-        return Ok(Attempt::Shut);
+    match attach::error_of_death(socket) {
+        Some(libc::EPIPE) => return Ok(Attempt::Shut),
+        Some(number) => return Ok(Attempt::Error(number)),
+        None => {}
     }
     // Counted under the lock: nobody goes up while a native send is in flight.
     threads::add(&socket.native_send, 1);

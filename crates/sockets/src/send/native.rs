@@ -7,7 +7,7 @@ use shunt_carriers::parts::up_to;
 use shunt_link::elsewhere;
 use shunt_os::{handles, set_errno, threads};
 
-use super::{refused, send, told_to_resend, wanted, Delivery, Request};
+use super::{owe_error, refused, send, told_to_resend, wanted, Delivery, Request};
 use crate::attach::{self, break_stream, go_down, observe_writer, resend, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{stage, Mode, Socket};
@@ -63,6 +63,9 @@ pub(super) fn rest(
     let mut total = sent;
     while total < wanted {
         let (asked, result) = send_some(request, total, usize::MAX);
+        if result < 0 && total > 0 {
+            owe_error(socket, request, shunt_os::errno());
+        }
         note_room(socket, asked, result);
         search::note(index, socket, Way::Out, result);
         total += result.max(0) as usize;
@@ -175,11 +178,10 @@ fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
     match down {
         Ok(true) => {
             let told = || attach::error_of_death(socket);
-            if let Some(number) = told_to_resend(&mut side).or_else(told) {
-                return Clear::Refused(number);
-            }
-            if attach::is_broken_by_death(socket) {
-                return Clear::Shut;
+            match told_to_resend(&mut side).or_else(told) {
+                Some(libc::EPIPE) => return Clear::Shut,
+                Some(number) => return Clear::Refused(number),
+                None => {}
             }
             threads::add(&socket.native_send, 1);
             delivery.leave_to_kernel(&mut side);
@@ -216,7 +218,11 @@ pub(super) fn piece(
     }
     Err(match result {
         error if error < 0 && sent == 0 => Outcome::Failed(errno),
-        _ => Outcome::Handled(sent as isize + result.max(0)),
+        error if error < 0 => {
+            owe_error(socket, request, errno);
+            Outcome::Handled(sent as isize)
+        }
+        _ => Outcome::Handled(sent as isize + result),
     })
 }
 

@@ -423,8 +423,7 @@ pub fn companion_ended(socket: &Socket) -> bool {
 
 /// After announcing a sleep: whether TCP has something for a stream that still reads it, the writer
 /// said that it holds its end back, the kernel connection ended, or the program reads no more, of which
-/// no word tells. What the call has `seen` by TCP, and
-/// left there, is no news.
+/// no word tells. What the call has `seen` by TCP, and left there, is no news.
 pub fn readable_after_announcement(socket: &Socket, fd: i32, seen: usize) -> bool {
     if socket.shut_reading.load(SeqCst) {
         return true;

@@ -59,6 +59,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_killed_idle_peer_ends_the_stream,
     a_killed_peer_wakes_a_blocked_reader,
     a_killed_peer_with_bytes_unread_resets_a_blocked_reader,
+    a_killed_peer_resets_a_blocked_writer,
+    a_close_with_bytes_unread_resets_a_blocked_writer,
+    linger_zero_resets_a_blocked_writer,
     half_close_then_reset_tells_both,
     closing_at_the_same_time_is_clean,
     listen_shutdown_listen_accepts_again,
@@ -289,15 +292,20 @@ fn close_behind_megabytes_delivers_them(a: &Actor) {
     });
 }
 
-fn close_with_unread_data_resets_the_peer(a: &Actor) {
-    let s = a.stream();
+/// The server closes with bytes of the client's unread, and the client's end is told.
+fn close_with_unread_data(a: &Actor, s: Fd) {
     a.client(|| a.note("send", io::send(s, b"never read", 0)));
     a.server(|| {
         a.until_readable(s, 10);
         a.note("close", socket::close(s));
     });
+    a.client(|| a.until(s, libc::POLLERR | libc::POLLHUP));
+}
+
+fn close_with_unread_data_resets_the_peer(a: &Actor) {
+    let s = a.stream();
+    close_with_unread_data(a, s);
     a.client(|| {
-        a.until(s, libc::POLLERR | libc::POLLHUP);
         a.note("received", receive_to_end_text(s));
         a.note("then", receive_to_end_text(s));
         a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
@@ -324,13 +332,8 @@ fn a_receive_buffer_set_smaller_keeps_what_came_before_a_reset(a: &Actor) {
 fn several_messages_of_a_childs_are_told_of_a_reset_before_the_bytes(a: &Actor) {
     let s = a.stream();
     a.server(|| a.note("sent", send_all(s, 1, 70_000, 70_000)));
-    a.client(|| a.note("send", io::send(s, b"never read", 0)));
-    a.server(|| {
-        a.until_readable(s, 10);
-        a.note("close", socket::close(s));
-    });
+    close_with_unread_data(a, s);
     a.client(|| {
-        a.until(s, libc::POLLERR | libc::POLLHUP);
         let child = a.child("child", || a.note("recvmmsg", io::recvmmsg(s, &[1], 0).0));
         a.note("the child", process::wait_for(child));
         a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
@@ -967,38 +970,82 @@ fn a_killed_peer_wakes_a_blocked_reader(a: &Actor) {
     );
 }
 
-/// In the process that dies there is nobody else who has the stream.
+#[derive(Clone, Copy)]
+enum Ending {
+    Kill,
+    Close,
+    /// With SO_LINGER and no time.
+    Reset,
+}
+
+/// The server sleeps in `waits` when its peer, which nobody else has, ends with bytes unread.
+fn end_the_peer_of(a: &Actor, round: usize, end: Ending, waits: impl Fn(Fd)) {
+    let place = a.listen();
+    a.at_once(
+        || {
+            let ((out, into), (go, goes)) = (socket::pipe(), socket::pipe());
+            let victim = a.child("victim", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                a.until_readable(s, 6);
+                io::write(into, b"!");
+                io::read(go, &mut [0]).value("go");
+                match end {
+                    Ending::Kill => drop(process::kill(process::pid(), libc::SIGKILL)),
+                    Ending::Close => drop(socket::close(s)),
+                    Ending::Reset => {
+                        socket::set_linger(s, true, 0).value("linger");
+                        socket::close(s);
+                    }
+                }
+            });
+            io::read(out, &mut [0]).value("read");
+            until_told_asleep(a);
+            io::write(goes, b"!");
+            a.note("victim", process::wait_for(victim));
+        },
+        || {
+            let s = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(s);
+            io::send(s, b"unread", 0);
+            a.tell(&format!("{} {}", process::pid(), process::thread_id()));
+            waits(s);
+            a.note(format!("send {round}"), io::send(s, b"x", libc::MSG_NOSIGNAL));
+            a.note("received", receive_to_end_text(s));
+            a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+            socket::close(s);
+        },
+    );
+    socket::close(place.fd);
+}
+
 fn a_killed_peer_with_bytes_unread_resets_a_blocked_reader(a: &Actor) {
     for round in 0..8 {
-        let place = a.listen();
-        a.at_once(
-            || {
-                let (out, into) = socket::pipe();
-                let victim = a.child("victim", || {
-                    let s = a.connect(&place);
-                    a.warm_as_client(s);
-                    a.until_readable(s, 6);
-                    io::write(into, b"!");
-                    socket::pipe_wait_for_ever(socket::pipe().0);
-                });
-                io::read(out, &mut [0]).value("read");
-                until_told_asleep(a);
-                process::kill(victim, libc::SIGKILL);
-                a.note("victim", process::wait_for(victim));
-            },
-            || {
-                let s = socket::accept(place.fd).fd("accept");
-                a.warm_as_server(s);
-                io::send(s, b"unread", 0);
-                a.tell(&format!("{} {}", process::pid(), process::thread_id()));
-                a.note(format!("received {round}"), receive_to_end_text(s));
-                a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
-                a.note("received", receive_to_end_text(s));
-                socket::close(s);
-            },
-        );
-        socket::close(place.fd);
+        end_the_peer_of(a, round, Ending::Kill, |s| a.note("received", receive_to_end_text(s)));
     }
+}
+
+/// The call has taken bytes and says so; the next one is told.
+fn a_blocked_writer_is_told_of_an_end(a: &Actor, end: Ending) {
+    const LENGTH: usize = 32 << 20;
+    for round in 0..4 {
+        end_the_peer_of(a, round, end, |s| {
+            let sent = io::send(s, &vec![b'y'; LENGTH], libc::MSG_NOSIGNAL).value("send");
+            a.note("a part was taken", sent > 0 && (sent as usize) < LENGTH);
+        });
+    }
+}
+
+fn a_killed_peer_resets_a_blocked_writer(a: &Actor) {
+    a_blocked_writer_is_told_of_an_end(a, Ending::Kill);
+}
+
+fn a_close_with_bytes_unread_resets_a_blocked_writer(a: &Actor) {
+    a_blocked_writer_is_told_of_an_end(a, Ending::Close);
+}
+
+fn linger_zero_resets_a_blocked_writer(a: &Actor) {
+    a_blocked_writer_is_told_of_an_end(a, Ending::Reset);
 }
 
 fn half_close_then_reset_tells_both(a: &Actor) {
