@@ -34,6 +34,24 @@ pub fn boundary(ours: impl Fn() -> Outcome, genuine: impl FnOnce() -> isize) -> 
     }
 }
 
+/// The short way of a call that a ring serves at once: how many bytes that were, or 0 if it does not. It
+/// leaves `errno` alone.
+#[inline(always)]
+pub fn usual(at_once: impl FnOnce() -> usize) -> isize {
+    if process::enabled() {
+        at_once() as isize
+    } else {
+        0
+    }
+}
+
+/// Whether a call is the kernel's without more ado: because `is_kernels` says so, or as all are where the
+/// library does nothing.
+#[inline(always)]
+pub fn passes(is_kernels: impl FnOnce() -> bool) -> bool {
+    !process::enabled() || is_kernels()
+}
+
 /// Before a call that gives up a descriptor's number, or takes one and may last.
 #[inline(always)]
 pub fn numbers_settled() {

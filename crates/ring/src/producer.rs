@@ -207,7 +207,7 @@ impl Producer {
     ///
     /// # Safety
     /// As for [`write`](Self::write).
-    #[inline]
+    #[inline(always)]
     pub unsafe fn stage_copy(&mut self, src: *const u8, len: usize) -> Result<usize, Corrupt> {
         self.begin_again_if_empty()?;
         let free = self.free_at_least(len)?;

@@ -517,6 +517,20 @@ impl Socket {
         }
     }
 
+    /// The socket in a place, if it is attached.
+    #[inline(always)]
+    pub fn attached(index: u32) -> Option<&'static Socket> {
+        let socket = get(index);
+        (socket.mode.load(Acquire) == Mode::Attached as u8).then_some(socket)
+    }
+
+    /// Whether this place, of that index, has the descriptor's stream, and it is attached. As long as the
+    /// caller holds one of the stream's locks, it stays so.
+    #[inline(always)]
+    pub fn is_attached_as(&self, fd: i32, index: u32) -> bool {
+        self.mode.load(Acquire) == Mode::Attached as u8 && crate::table::socket(fd) == Some(index)
+    }
+
     pub fn set_mode(&self, mode: Mode) {
         // SYNC mode -> Socket::mode(): as in `take`; total order against the native counts.
         self.mode.store(mode as u8, SeqCst);
@@ -531,7 +545,7 @@ impl Socket {
     }
 
     /// Its counters, opened when it first carries data; `None` when there is no segment.
-    #[inline]
+    #[inline(always)]
     pub fn entry(&self) -> Option<StreamEntry> {
         match self.entry.load(Acquire) {
             0 => self.open_entry(),

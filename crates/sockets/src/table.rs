@@ -28,23 +28,25 @@ pub enum Entry {
 }
 
 const TAG_BITS: u32 = 2;
+const TAGS: u32 = (1 << TAG_BITS) - 1;
+const SOCKET: u32 = 2;
 
 impl Entry {
     fn pack(self) -> u32 {
         match self {
             Entry::Unknown => 0,
             Entry::Foreign => 1,
-            Entry::Socket(index) => index << TAG_BITS | 2,
+            Entry::Socket(index) => index << TAG_BITS | SOCKET,
             Entry::Set(index) => index << TAG_BITS | 3,
         }
     }
 
     #[inline]
     fn unpack(word: u32) -> Entry {
-        match word & 3 {
+        match word & TAGS {
             0 => Entry::Unknown,
             1 => Entry::Foreign,
-            2 => Entry::Socket(word >> TAG_BITS),
+            SOCKET => Entry::Socket(word >> TAG_BITS),
             _ => Entry::Set(word >> TAG_BITS),
         }
     }
@@ -54,7 +56,7 @@ struct Page([AtomicU32; PAGE_ENTRIES]);
 
 static TABLE: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
 
-#[inline]
+#[inline(always)]
 fn place(fd: i32) -> Option<&'static AtomicU32> {
     // A negative number becomes a huge one and finds no page.
     let fd = fd as u32 as usize;
@@ -74,6 +76,13 @@ pub fn get(fd: i32) -> Entry {
         None if (fd as u32 as usize) < PAGES * PAGE_ENTRIES => Entry::Unknown,
         None => Entry::Foreign,
     }
+}
+
+/// The socket that `fd` is, if it is one.
+#[inline(always)]
+pub fn socket(fd: i32) -> Option<u32> {
+    let word = place(fd)?.load(Acquire);
+    (word & TAGS == SOCKET).then_some(word >> TAG_BITS)
 }
 
 /// Sets what `fd` is and returns what it was. Numbers beyond the table (4 million) stay foreign.

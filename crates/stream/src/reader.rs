@@ -63,6 +63,13 @@ impl Default for Reader {
 }
 
 impl Reader {
+    /// Whether the next byte comes from the ring, as far as is known.
+    #[must_use]
+    #[inline]
+    pub const fn is_on_ring(&self) -> bool {
+        matches!(self.on, ReaderOn::Ring)
+    }
+
     /// A new direction is on TCP. The words are zeroed.
     #[must_use]
     pub const fn new() -> Reader {

@@ -103,6 +103,15 @@ impl Writer {
         true
     }
 
+    /// Whether [`observe`](Self::observe) would say that the next byte goes to the ring, by the `end` word
+    /// alone: for the usual send.
+    #[must_use]
+    #[inline]
+    pub const fn stays(&self, end: u64) -> bool {
+        matches!(self.on, WriterOn::Ring)
+            && (end == End::Open.encode() || end == End::Seen.encode())
+    }
+
     /// Before every send, and by the service thread on a control message: has the reader left?
     ///
     /// Precondition: send lock held; `tail` is the producer's, everything before it published.

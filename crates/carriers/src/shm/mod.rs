@@ -44,7 +44,7 @@ impl Carrier for Shm {
 }
 
 /// Copies longer than this are shown in pieces, so that both sides copy at the same time.
-const PIECE: usize = 32 * 1024;
+pub const PIECE: usize = 32 * 1024;
 
 /// Free bytes of a full ring that are worth a wake-up, as the kernel judges a send buffer: a quarter.
 #[inline]

@@ -55,6 +55,33 @@ impl Receiver {
         incoming(self.link, self.slot)
     }
 
+    /// As [`known`](Self::known). Looks anew only if less than `wanted` is known.
+    #[inline]
+    pub fn known_at_least(&mut self, wanted: usize) -> Result<usize, Failure> {
+        Ok(self.ring.available_at_least(wanted)?)
+    }
+
+    /// The `end` word of this direction.
+    #[inline(always)]
+    pub fn end(&self) -> u64 {
+        self.ring.direction().end()
+    }
+
+    /// As [`try_receive`](crate::Receiver::try_receive), for one part; 0 if there is nothing, for whatever
+    /// reason.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn try_receive_part(&mut self, part: Part) -> Result<usize, Failure> {
+        // SAFETY: the caller's promise.
+        let count = unsafe { read_in_pieces(&mut self.ring, part) }?;
+        if count > 0 {
+            self.released()?;
+        }
+        Ok(count)
+    }
+
     /// Bytes that can be taken, as of now.
     #[inline]
     pub fn available(&mut self) -> Result<usize, Failure> {
@@ -99,7 +126,7 @@ impl Receiver {
     /// After bytes were taken: a full ring is to have room worth waking for ([`Sender::has_room`]).
     ///
     /// [`Sender::has_room`]: super::Sender::has_room
-    #[inline]
+    #[inline(always)]
     fn released(&mut self) -> Result<(), Failure> {
         let capacity = self.ring.capacity();
         if self.ring.available()? <= capacity - worth_telling(capacity) {
@@ -197,7 +224,7 @@ impl Receiver {
 ///
 /// # Safety
 /// As for `try_receive`.
-#[inline]
+#[inline(always)]
 unsafe fn read_in_pieces(ring: &mut Consumer, part: Part) -> Result<usize, Failure> {
     let mut total = 0;
     while total < part.len {

@@ -62,10 +62,52 @@ impl Sender {
     }
 
     /// Shows the receiver everything staged.
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self) {
         self.ring.publish();
         self.wake_receiver();
+    }
+
+    /// As [`try_send`](crate::Sender::try_send) for one part of at most [`PIECE`] bytes, and only if there is
+    /// room for all of it.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn try_send_piece(&mut self, base: *const u8, len: usize) -> Result<bool, Failure> {
+        if self.ring.free_at_least(len)? < len {
+            return Ok(false);
+        }
+        // SAFETY: the caller's promise, and the program's memory is not the link's.
+        unsafe { self.ring.stage_copy(base, len) }?;
+        self.publish();
+        Ok(true)
+    }
+
+    /// As [`try_send_piece`](Self::try_send_piece), of parts that are `len` bytes together.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn try_send_all(
+        &mut self,
+        parts: impl Iterator<Item = Part>,
+        len: usize,
+    ) -> Result<bool, Failure> {
+        if self.ring.free_at_least(len)? < len {
+            return Ok(false);
+        }
+        for part in parts {
+            // SAFETY: the caller's promise, and the program's memory is not the link's.
+            unsafe { self.ring.stage_copy(part.base, part.len) }?;
+        }
+        self.publish();
+        Ok(true)
+    }
+
+    /// The `end` word of this direction.
+    #[inline(always)]
+    pub fn end(&self) -> u64 {
+        self.ring.direction().end()
     }
 
     /// Wakes the peer's reader after something was published for it.

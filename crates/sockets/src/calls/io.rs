@@ -9,8 +9,10 @@ use shunt_os::threads;
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode, Socket};
+pub use crate::receive::usual::receive_at_once;
 use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
+pub use crate::send::usual::send_at_once;
 use crate::table::{self, Entry};
 use crate::{attach, inherit, send, Outcome};
 
@@ -26,16 +28,10 @@ pub(super) enum Found {
 
 #[inline]
 pub(super) fn find(fd: c_int) -> Found {
-    let index = match table::get(fd) {
-        Entry::Socket(index) => index,
-        entry => {
-            if entry == Entry::Unknown {
-                // The number may be one that a descriptor of ours has for a moment.
-                shunt_os::handles::await_numbers();
-            }
-            return Found::Foreign;
-        }
-    };
+    if receive_is_kernels(fd) {
+        return Found::Foreign;
+    }
+    let Some(index) = table::socket(fd) else { return Found::Foreign };
     let socket = pool::get(index);
     let generation = socket.generation.load(Acquire);
     match socket.mode() {
@@ -50,6 +46,28 @@ pub(super) fn find(fd: c_int) -> Found {
         }
         Mode::Free => Found::Foreign,
     }
+}
+
+/// Whether `fd` is nothing of ours, so that a receive is the kernel's alone.
+#[inline(always)]
+pub fn receive_is_kernels(fd: c_int) -> bool {
+    match table::get(fd) {
+        Entry::Socket(_) => return false,
+        // The number may be one that a descriptor of ours has for a moment.
+        Entry::Unknown => shunt_os::handles::await_numbers(),
+        Entry::Foreign | Entry::Set(_) => {}
+    }
+    true
+}
+
+/// As [`receive_is_kernels`], of a send, which is noted.
+#[inline(always)]
+pub fn send_is_kernels(fd: c_int) -> bool {
+    let is_kernels = receive_is_kernels(fd);
+    if is_kernels {
+        elsewhere::note();
+    }
+    is_kernels
 }
 
 /// A receive of any form. `genuine` makes the program's own call.
@@ -167,6 +185,12 @@ pub fn write_now(
 /// A send of any form.
 #[inline]
 pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() -> isize) -> Outcome {
+    if vector.len() > 1 {
+        let sent = send::usual::send_parts_at_once(fd, vector, flags);
+        if sent > 0 {
+            return Outcome::Handled(sent as isize);
+        }
+    }
     match find(fd) {
         Found::Foreign | Found::Left(_) => {
             elsewhere::note();

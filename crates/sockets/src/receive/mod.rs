@@ -23,6 +23,7 @@ use crate::wait::blocking::{self, Watch, Woken};
 mod peek;
 mod remains;
 mod sources;
+pub mod usual;
 
 pub use remains::{receive_remains, remaining};
 pub use sources::{is_no_address, parts};
@@ -119,6 +120,7 @@ fn receive_waiting(
     let mut peeked = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO, Some(index));
     let (mut looked, mut awaited) = (false, false);
+    let usual = usual::part(&request);
     let mut request = request;
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
@@ -131,7 +133,15 @@ fn receive_waiting(
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
-                let mut tried = attempt(socket, &mut recv, request, got, awaited);
+                // What has come while the call waited is as it is for one that need not.
+                let at_once = match usual {
+                    Some(part) if looked && got == 0 => usual::take_locked(socket, &mut recv, part),
+                    _ => 0,
+                };
+                let mut tried = match at_once {
+                    0 => attempt(socket, &mut recv, request, got, awaited),
+                    count => Ok(Attempt::Got(count)),
+                };
                 if let (true, Ok(Attempt::Got(count))) = (peeks_all, &tried) {
                     if *count > 0 && *count < wanted && !stands_at_end(socket, &recv) {
                         peeked = *count;

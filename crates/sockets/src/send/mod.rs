@@ -23,6 +23,7 @@ use crate::wait::blocking::{self, Watch, Woken};
 mod file;
 mod full;
 mod native;
+pub mod usual;
 
 pub use file::{send_from, Delivery};
 pub use full::{has_room, is_full, still_full, FULL_NS_MAX};

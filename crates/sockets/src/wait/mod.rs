@@ -3,6 +3,7 @@
 
 pub mod blocking;
 pub mod epoll;
+mod few;
 pub mod poll;
 pub mod state;
 
@@ -10,6 +11,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use shunt_link::{elsewhere, Link};
 use shunt_os::clock;
+
+use self::few::Few;
 
 /// While the rings satisfy every wait, the kernel is asked once in this time, and at once after
 /// this process, or one that has marked a ring since, did something [elsewhere].
@@ -25,38 +28,18 @@ struct Marked {
 
 /// Takes the marks of some links and stirs their streams, in the order in which they were marked: whose
 /// bytes came first is told first.
-fn stir_marked(links: &[&'static Link]) {
-    const FEW: usize = 8;
-    let mut few: [Option<Marked>; FEW] = [None; FEW];
-    let mut many: Vec<Marked> = Vec::new();
-    let mut count = 0;
-    for link in links.iter().filter(|link| link.own_ready().any()) {
-        link.drain(|slot, stamp| {
-            let marked = Marked { stamp, link, slot };
-            match few.get_mut(count) {
-                Some(place) => *place = Some(marked),
-                None => many.push(marked),
-            }
-            count += 1;
-        });
+fn stir_marked(links: impl Iterator<Item = &'static Link>) {
+    let mut all = Few::new();
+    for link in links.filter(|link| link.own_ready().any()) {
+        link.drain(|slot, stamp| all.push(Marked { stamp, link, slot }));
     }
-    let stir = |marked: &Marked| {
+    all.sort_by_key(|marked| marked.stamp);
+    for marked in all.iter() {
         if let Some(index) = marked.link.stream(marked.slot) {
             let done = marked.link.own_ready().elsewhere();
             let before = if done <= marked.stamp { done } else { 0 };
             epoll::stir(crate::pool::get(index), before);
         }
-    };
-    let few = &mut few[..count.min(FEW)];
-    if count == 1 {
-        few.iter().flatten().for_each(stir);
-    } else if many.is_empty() {
-        few.sort_unstable_by_key(|marked| marked.map(|marked| marked.stamp));
-        few.iter().flatten().for_each(stir);
-    } else {
-        many.extend(few.iter().flatten());
-        many.sort_unstable_by_key(|marked| marked.stamp);
-        many.iter().for_each(stir);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::pool;
 use crate::process;
 use crate::table::{self, Entry};
 use crate::wait::blocking::{self, Spun};
+use crate::wait::few::Few;
 use crate::wait::{doings, state, stir_marked, Question};
 
 /// How long `epoll_wait` may take.
@@ -167,11 +168,11 @@ unsafe fn sift(set: &Set, events: *mut epoll_event, got: usize) -> Sifted {
 
 /// Moves the marks of the set's links to the candidates of whatever sets hold the streams.
 fn drain_links(set: &Set) {
-    let links: Vec<&'static Link> = {
+    let links: Few<&'static Link> = {
         let inner = set.inner.lock();
         inner.links.iter().copied().filter(|link| link.own_ready().any()).collect()
     };
-    stir_marked(&links);
+    stir_marked(links.iter());
 }
 
 /// What of the queue is told, and where.
@@ -349,7 +350,7 @@ unsafe fn wait_managed(
         if spin > 0 && !spun {
             spun = true;
             let start = clock::now_ns();
-            let links = set.inner.lock().links.clone();
+            let links: Few<&'static Link> = set.inner.lock().links.iter().copied().collect();
             let stirred =
                 || links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint();
             match blocking::spin_until(&set.policy, start, spin, stirred) {

@@ -420,7 +420,7 @@ impl Sleeper<'_> {
 
 /// Marks that a sleeper of this kind leaves behind belong to epoll sets, if to anybody.
 fn forward_marks(links: &[&'static Link]) {
-    crate::wait::stir_marked(links);
+    crate::wait::stir_marked(links.iter().copied());
 }
 
 /// Whether any attached stream looks different from an idle one: cheap, for spinning.
