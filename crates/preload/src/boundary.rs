@@ -34,14 +34,20 @@ pub fn boundary(ours: impl Fn() -> Outcome, genuine: impl FnOnce() -> isize) -> 
     }
 }
 
-/// The short way of a call that a ring serves at once: how many bytes that were, or 0 if it does not. It
-/// leaves `errno` alone.
+/// The short way of a call that a ring answers `at_once`: with bytes, or a negated error number; 0 is for
+/// all others. What succeeds leaves `errno` alone.
 #[inline(always)]
-pub fn usual(at_once: impl FnOnce() -> usize) -> isize {
-    if process::enabled() {
-        at_once() as isize
-    } else {
-        0
+pub fn usual(at_once: impl FnOnce() -> isize) -> Option<isize> {
+    if !process::enabled() {
+        return None;
+    }
+    match at_once() {
+        0 => None,
+        error @ ..0 => {
+            set_errno(-error as i32);
+            Some(-1)
+        }
+        count => Some(count),
     }
 }
 

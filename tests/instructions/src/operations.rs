@@ -39,7 +39,7 @@ pub const OPERATIONS: &[Operation] = &[
     ring("ring: message, epoll_wait, recv", 1),
     ring("ring: epoll_wait of no time, ready", 1),
     ring("ring: epoll_wait of no time, nothing ready", 2),
-    ring("ring: recv, nothing there", 2),
+    ring("ring: recv, nothing there", 0),
     kernel("kernel: send 8 bytes"),
     kernel("kernel: recv 8 bytes"),
     kernel("kernel: epoll_wait, ready"),

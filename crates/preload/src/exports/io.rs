@@ -14,8 +14,8 @@ use crate::boundary::{boundary, passes, usual};
 #[no_mangle]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     match usual(|| calls::receive_at_once(fd, buffer, len, 0)) {
-        0 => unsafe { read_otherwise(fd, buffer, len) },
-        count => count,
+        Some(answer) => answer,
+        None => unsafe { read_otherwise(fd, buffer, len) },
     }
 }
 
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn __read_chk(
 #[no_mangle]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     match usual(|| calls::send_at_once(fd, buffer, len, 0)) {
-        0 => unsafe { write_otherwise(fd, buffer, len) },
-        count => count,
+        Some(answer) => answer,
+        None => unsafe { write_otherwise(fd, buffer, len) },
     }
 }
 
@@ -88,8 +88,8 @@ pub unsafe extern "C" fn recv(
     flags: c_int,
 ) -> ssize_t {
     match usual(|| calls::receive_at_once(fd, buffer, len, flags)) {
-        0 => unsafe { recv_otherwise(fd, buffer, len, flags) },
-        count => count,
+        Some(answer) => answer,
+        None => unsafe { recv_otherwise(fd, buffer, len, flags) },
     }
 }
 
@@ -199,8 +199,8 @@ pub unsafe extern "C" fn send(
     flags: c_int,
 ) -> ssize_t {
     match usual(|| calls::send_at_once(fd, buffer, len, flags)) {
-        0 => unsafe { send_otherwise(fd, buffer, len, flags) },
-        count => count,
+        Some(answer) => answer,
+        None => unsafe { send_otherwise(fd, buffer, len, flags) },
     }
 }
 

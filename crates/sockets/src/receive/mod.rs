@@ -12,6 +12,7 @@ use shunt_stream::{End, ReaderOn, Words};
 
 use self::peek::{peek_over_the_seam, PEEK};
 use self::sources::{from_ring, from_tcp, natively, rest_natively};
+use self::usual::Took;
 use crate::attach::{
     self, agree_locked, break_stream, incoming, observe_reader, restart_consumer, Broken,
 };
@@ -136,11 +137,11 @@ fn receive_waiting(
                 // What has come while the call waited is as it is for one that need not.
                 let at_once = match usual {
                     Some(part) if looked && got == 0 => usual::take_locked(socket, &mut recv, part),
-                    _ => 0,
+                    _ => Took::Unknown,
                 };
                 let mut tried = match at_once {
-                    0 => attempt(socket, &mut recv, request, got, awaited),
-                    count => Ok(Attempt::Got(count)),
+                    Took::Some(count) => Ok(Attempt::Got(count)),
+                    _ => attempt(socket, &mut recv, request, got, awaited),
                 };
                 if let (true, Ok(Attempt::Got(count))) = (peeks_all, &tried) {
                     if *count > 0 && *count < wanted && !stands_at_end(socket, &recv) {

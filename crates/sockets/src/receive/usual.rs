@@ -1,7 +1,9 @@
-//! The usual receive: into one part, from a ring that has something. It is a short way through what
+//! The usual receive: into one part, from a ring that has something, or that surely has not for a call that
+//! does not wait. It is a short way through what
 //! [`receive`](super::receive) does for all others, and leaves everything else to it.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::Part;
 use shunt_os::park;
@@ -11,6 +13,7 @@ use shunt_stream::End;
 use super::{is_no_address, Request};
 use crate::pool::{RecvSide, Socket};
 use crate::table;
+use crate::wait::blocking::may_not_wait;
 
 const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
 
@@ -23,19 +26,19 @@ pub(super) fn part(request: &Request<'_>) -> Option<Part> {
     is_usual.then_some(Part { base: base.cast(), len })
 }
 
-/// The bytes that the call got; 0 if it is none of these, or has to wait.
+/// The bytes that the call got, or `-EAGAIN`; 0 if it is none of these, or has to wait.
 #[inline(always)]
-pub fn receive_at_once(fd: c_int, base: *mut c_void, len: usize, flags: c_int) -> usize {
+pub fn receive_at_once(fd: c_int, base: *mut c_void, len: usize, flags: c_int) -> isize {
     let Some(index) = table::socket(fd) else { return 0 };
     if flags & !FLAGS != 0 {
         return 0;
     }
-    take(fd, index, base.cast(), len)
+    take(fd, index, base.cast(), len, flags)
 }
 
 /// One look at the ring.
 #[inline(never)]
-fn take(fd: c_int, index: u32, base: *mut u8, len: usize) -> usize {
+fn take(fd: c_int, index: u32, base: *mut u8, len: usize, flags: c_int) -> isize {
     let Some(socket) = Socket::attached(index) else { return 0 };
     if len == 0 || is_no_address(base.cast()) {
         return 0;
@@ -45,31 +48,62 @@ fn take(fd: c_int, index: u32, base: *mut u8, len: usize) -> usize {
     if !socket.is_attached_as(fd, index) {
         return 0;
     }
-    let count = take_locked(socket, &mut recv, Part { base, len });
-    recv.misses = recv.misses.wrapping_add(u32::from(count > 0 && count < len));
-    count
+    let is_empty = match take_locked(socket, &mut recv, Part { base, len }) {
+        Took::Some(count) => {
+            recv.misses = recv.misses.wrapping_add(u32::from(count < len));
+            return count as isize;
+        }
+        Took::Nothing => may_not_wait(socket, flags) && nothing_else_is_told(socket, &recv),
+        Took::Unknown => false,
+    };
+    if !is_empty {
+        return 0;
+    }
+    recv.misses = recv.misses.wrapping_add(1);
+    -(libc::EAGAIN as isize)
+}
+
+/// What a look at a ring gave.
+pub(super) enum Took {
+    Some(usize),
+    /// It is empty, and has not ended.
+    Nothing,
+    /// A longer look is needed.
+    Unknown,
 }
 
 /// As above, for one who holds the lock of a stream that is attached, and counts what is missed.
 #[inline(always)]
-pub(super) fn take_locked(socket: &Socket, recv: &mut RecvSide, part: Part) -> usize {
-    let Some(consumer) = &mut recv.consumer else { return 0 };
+pub(super) fn take_locked(socket: &Socket, recv: &mut RecvSide, part: Part) -> Took {
+    let Some(consumer) = &mut recv.consumer else { return Took::Unknown };
     if !recv.reader.is_on_ring() {
-        return 0;
+        return Took::Unknown;
     }
-    let Ok(known) = consumer.known_at_least(part.len) else { return 0 };
-    // To a program a receive of less than it asked for says that there was no more: not so if the rest is
-    // on its way by TCP.
-    let is_short = known < part.len;
-    if known == 0 || is_short && matches!(End::decode(consumer.end()), Err(_) | Ok(End::Down(_))) {
-        return 0;
+    let Ok(known) = consumer.known_at_least(part.len) else { return Took::Unknown };
+    if known < part.len {
+        let end = consumer.end();
+        if known == 0 {
+            return if end == End::Seen.encode() { Took::Nothing } else { Took::Unknown };
+        }
+        // To a program a receive of less than it asked for says that there was no more: not so if the rest
+        // is on its way by TCP.
+        if matches!(End::decode(end), Err(_) | Ok(End::Down(_))) {
+            return Took::Unknown;
+        }
     }
     // SAFETY: the program's own buffer.
-    let Ok(count) = (unsafe { consumer.try_receive_part(part) }) else { return 0 };
+    let Ok(count) = (unsafe { consumer.try_receive_part(part) }) else { return Took::Unknown };
     recv.offset += count as u64;
     recv.ring_only += count as u64;
     if let Some(entry) = socket.entry() {
         entry.received(Carrier::Shm, count as u64);
     }
-    count
+    Took::Some(count)
+}
+
+/// Whether a call that finds nothing in the ring has nothing else to be told of.
+#[inline(always)]
+fn nothing_else_is_told(socket: &Socket, recv: &RecvSide) -> bool {
+    !(recv.peer_shut || recv.fin_held || socket.shut_reading.load(Relaxed))
+        && !socket.companion_stirred.is_set()
 }

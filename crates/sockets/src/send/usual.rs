@@ -17,12 +17,12 @@ const FLAGS: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// The bytes that the ring took: all of them, or 0 if the call is none of these.
 #[inline(always)]
-pub fn send_at_once(fd: c_int, base: *const c_void, len: usize, flags: c_int) -> usize {
+pub fn send_at_once(fd: c_int, base: *const c_void, len: usize, flags: c_int) -> isize {
     let Some(index) = table::socket(fd) else { return 0 };
     if flags & !FLAGS != 0 {
         return 0;
     }
-    put(fd, index, base.cast(), len)
+    put(fd, index, base.cast(), len) as isize
 }
 
 /// As [`send_at_once`], of several parts.
