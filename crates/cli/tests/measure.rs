@@ -7,9 +7,9 @@ use std::process::Command;
 use serde_json::Value;
 use support::{assert_one_line, shunt, stderr};
 
-fn bench(measure: &str) -> Value {
+fn bench(words: &[&str], ways: &str) -> Value {
     let mut command = shunt();
-    command.args(["bench", measure, "--json", "--only", "tcp,unix,ring"]);
+    command.arg("bench").args(words).args(["--json", "--only", ways]);
     command.args(["--rounds", "2", "--seconds", "0.02"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -20,23 +20,67 @@ fn ways(result: &Value) -> Vec<&str> {
     result["ways"].as_array().unwrap().iter().map(|way| way["way"].as_str().unwrap()).collect()
 }
 
+/// Each way has a value for each of the two rounds, and one to compare.
+fn assert_values(result: &Value) {
+    for way in result["ways"].as_array().unwrap() {
+        assert!(way["value"].as_f64().unwrap() > 0.0, "{way}");
+        assert!(way["ratio_to_tcp"].as_f64().unwrap() > 0.0, "{way}");
+        assert_eq!(way["values"].as_array().unwrap().len(), 2);
+    }
+}
+
 #[test]
 fn every_measure_is_taken_of_every_way() {
-    for measure in ["latency", "stream", "rate"] {
-        let result = bench(measure);
+    for measure in ["latency", "rate"] {
+        let result = bench(&[measure], "tcp,unix,ring,copy");
         assert_eq!(ways(&result), ["tcp", "unix", "ring"]);
-        for way in result["ways"].as_array().unwrap() {
-            assert!(way["value"].as_f64().unwrap() > 0.0, "{way}");
-            assert!(way["ratio_to_tcp"].as_f64().unwrap() > 0.0, "{way}");
-            assert_eq!(way["values"].as_array().unwrap().len(), 2);
-        }
+        assert_values(&result);
     }
-    assert!(bench("latency")["ways"][0]["percentiles_us"]["p99"].as_f64().unwrap() > 0.0);
+    let result = bench(&["stream"], "tcp,unix,ring,copy");
+    assert_eq!(ways(&result), ["tcp", "unix", "ring", "copy"]);
+    assert_values(&result);
+    let result = bench(&["latency"], "tcp");
+    assert!(result["ways"][0]["percentiles_us"]["p99"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn several_cases_are_taken_in_one_run() {
+    let result = bench(&["latency", "-l", "8,100000"], "tcp,ring");
+    let sizes: Vec<_> = result.as_array().unwrap().iter().map(|it| &it["size"]).collect();
+    assert_eq!(sizes, [8, 100_000]);
+    result.as_array().unwrap().iter().for_each(assert_values);
+    let result = bench(&["think", "--think-us", "10,100"], "tcp,ring");
+    assert_eq!((&result[0]["think_us"], &result[2]["per_second"]), (&10.into(), &1000.into()));
+    result.as_array().unwrap().iter().for_each(assert_values);
+}
+
+#[test]
+fn many_streams_answer_through_epoll() {
+    let result = bench(&["streams", "--streams", "3,70", "--active", "5"], "tcp,unix,ring");
+    let active: Vec<_> = result.as_array().unwrap().iter().map(|it| &it["active"]).collect();
+    assert_eq!(active, [3, 5]);
+    for case in result.as_array().unwrap() {
+        assert_eq!(ways(case), ["tcp", "unix"]);
+        assert_values(case);
+    }
+    assert_eq!(ways(&bench(&["idle", "--streams", "20"], "tcp,unix")), ["tcp", "unix"]);
+}
+
+#[test]
+fn more_streams_than_descriptors_are_left_out_in_words() {
+    let mut command = shunt();
+    command.args(["bench", "streams", "--streams", "1000000", "--only", "tcp"]);
+    let output = command.output().unwrap();
+    if output.status.success() {
+        println!("not run: this system allows a million descriptors");
+        return;
+    }
+    assert_one_line(&output, &["1000000 streams", "hard limit"]);
 }
 
 #[test]
 fn a_bare_ring_has_no_connections_to_measure() {
-    assert_eq!(ways(&bench("connect")), ["tcp", "unix"]);
+    assert_eq!(ways(&bench(&["connect"], "tcp,unix,ring")), ["tcp", "unix"]);
 }
 
 #[test]

@@ -1,13 +1,17 @@
 //! How the two processes of a benchmark meet, whatever carries their bytes.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 
+use super::copy::CopyEnd;
+use super::epoll::Epoll;
 use super::ring::RingEnd;
-use crate::args::Way;
+use crate::args::bench::Way;
 
 /// One end of what is measured.
 pub trait End: Read + Write {
@@ -34,21 +38,34 @@ impl End for RingEnd {
     }
 }
 
+impl End for CopyEnd {
+    fn finish(&mut self) -> io::Result<()> {
+        self.close_writing();
+        Ok(())
+    }
+}
+
 /// Where clients are awaited.
 pub enum Host {
     Tcp(TcpListener),
     Unix(UnixListener),
     Ring(String),
+    /// With the size of the messages.
+    Copy(String, usize),
 }
 
 impl Host {
-    pub fn new(way: Way, at: &str) -> Result<Host> {
+    pub fn new(way: Way, at: &str, size: usize) -> Result<Host> {
         Ok(match way {
             Way::Tcp | Way::Shunt => Host::Tcp(TcpListener::bind("127.0.0.1:0")?),
             Way::Unix => Host::Unix(UnixListener::bind(at)?),
             Way::Ring => {
                 RingEnd::make(at)?;
                 Host::Ring(at.to_owned())
+            }
+            Way::Copy => {
+                CopyEnd::make(at)?;
+                Host::Copy(at.to_owned(), size)
             }
         })
     }
@@ -73,14 +90,58 @@ pub fn accept<W: WithEnd>(host: &Host, work: W) -> Result<W::Output> {
         Host::Tcp(listener) => work.run(&mut without_delay(listener.accept()?.0)?),
         Host::Unix(listener) => work.run(&mut listener.accept()?.0),
         Host::Ring(path) => work.run(&mut RingEnd::server(path)?),
+        Host::Copy(path, size) => work.run(&mut CopyEnd::server(path, *size)?),
     }
 }
 
-pub fn connect<W: WithEnd>(way: Way, at: &str, work: W) -> Result<W::Output> {
+/// `size`: of the messages that will be exchanged.
+pub fn connect<W: WithEnd>(way: Way, at: &str, size: usize, work: W) -> Result<W::Output> {
     match way {
         Way::Tcp | Way::Shunt => work.run(&mut without_delay(TcpStream::connect(at)?)?),
         Way::Unix => work.run(&mut UnixStream::connect(at)?),
         Way::Ring => work.run(&mut RingEnd::client(at)?),
+        Way::Copy => work.run(&mut CopyEnd::client(at, size)?),
+    }
+}
+
+/// A stream for an epoll loop.
+pub fn open_stream(way: Way, at: &str) -> Result<File> {
+    match way {
+        Way::Tcp | Way::Shunt => never_waiting(TcpStream::connect(at)?),
+        Way::Unix => {
+            let stream = UnixStream::connect(at)?;
+            stream.set_nonblocking(true)?;
+            Ok(OwnedFd::from(stream).into())
+        }
+        Way::Ring | Way::Copy => bail!("epoll knows nothing of shared memory"),
+    }
+}
+
+fn never_waiting(stream: TcpStream) -> Result<File> {
+    stream.set_nonblocking(true)?;
+    Ok(OwnedFd::from(without_delay(stream)?).into())
+}
+
+impl Host {
+    pub fn add_to(&self, epoll: &Epoll, name: usize) -> Result<()> {
+        match self {
+            Host::Tcp(listener) => epoll.add(listener, name)?,
+            Host::Unix(listener) => epoll.add(listener, name)?,
+            Host::Ring(_) | Host::Copy(..) => bail!("epoll knows nothing of shared memory"),
+        }
+        Ok(())
+    }
+
+    pub fn accept_stream(&self) -> Result<File> {
+        match self {
+            Host::Tcp(listener) => never_waiting(listener.accept()?.0),
+            Host::Unix(listener) => {
+                let stream = listener.accept()?.0;
+                stream.set_nonblocking(true)?;
+                Ok(OwnedFd::from(stream).into())
+            }
+            Host::Ring(_) | Host::Copy(..) => bail!("shared memory accepts nobody"),
+        }
     }
 }
 

@@ -4,9 +4,16 @@
 //! so that what disturbs the machine disturbs all of them. The two are this executable again, with
 //! a hidden command. The bare ring is the upper bound: what Shunt's ring does without sockets.
 
+mod case;
+mod copy;
+mod epoll;
 mod histogram;
+mod line;
+mod machine;
+mod mapping;
 mod meeting;
 mod pair;
+mod record;
 mod ring;
 mod summary;
 mod workload;
@@ -15,72 +22,145 @@ use std::io::IsTerminal;
 
 use anyhow::{bail, Result};
 
-use crate::args::{self, Measure, Way};
+use crate::args::bench::{Bench, Idle, Measure, Pin, Sized, Streams, Taking, Think, Way, What};
 use crate::interrupt;
 use crate::library::{self, Library};
-use pair::Pair;
+use pair::{Meeting, Turn};
+use record::Record;
 use summary::Summary;
 
+pub use case::Case;
 pub use workload::peer;
 
-pub fn bench(args: &args::Bench) -> Result<()> {
-    if !(args.seconds > 0.0 && args.seconds <= 3600.0) {
-        bail!("--seconds must be more than 0 and at most 3600");
-    }
+pub fn bench(args: &Bench) -> Result<()> {
     interrupt::watch();
-    let mut summary = Summary::new(args, size(args));
-    let ways = ways(args, &mut summary);
-    if ways.is_empty() {
-        bail!("nothing to measure: {}", summary.warnings().join("; "));
+    match &args.what {
+        What::Latency(args) => sized(Measure::Latency, 14, args),
+        What::Stream(args) => sized(Measure::Stream, 128 * 1024, args),
+        What::Rate(args) => sized(Measure::Rate, 14, args),
+        What::Connect(args) => sized(Measure::Connect, 14, args),
+        What::Streams(args) => streams(args),
+        What::Think(args) => think(args),
+        What::Idle(args) => idle(args),
     }
-    let pair = Pair::new(args, size(args))?;
-    for round in 1..=args.rounds {
-        for way in &ways {
-            progress(&format!("round {round} of {}: {}", args.rounds, summary::name(*way)));
-            let sample = pair.run(*way);
-            interrupt::check()?;
-            summary.add(*way, sample?);
+}
+
+fn sized(measure: Measure, usual: u32, args: &Sized) -> Result<()> {
+    let case = |size| Case::new(measure, args.taking.pin, size);
+    show(args.bytes(usual).into_iter().map(case).collect(), &args.taking)
+}
+
+fn streams(args: &Streams) -> Result<()> {
+    let case = Case::new(Measure::Streams, args.taking.pin, args.size);
+    let over = |streams: &u32| case.over(*streams, args.active, args.outstanding);
+    show(args.streams.iter().map(over).collect(), &args.taking)
+}
+
+fn think(args: &Think) -> Result<()> {
+    let case = Case::new(Measure::Think, args.taking.pin, args.size);
+    let paced = Some(args.per_second).filter(|rate| *rate > 0);
+    let thinking = args.think_us.iter().map(|us| case.thinking(*us));
+    show(thinking.chain(paced.map(|rate| case.paced(rate))).collect(), &args.taking)
+}
+
+fn idle(args: &Idle) -> Result<()> {
+    let case = Case::new(Measure::Idle, args.taking.pin, 14);
+    show(args.streams.iter().map(|streams| case.over(*streams, 1, None)).collect(), &args.taking)
+}
+
+/// Measures some cases and prints what they came to.
+fn show(cases: Vec<Case>, args: &Taking) -> Result<()> {
+    let (ways, mut warnings) = ways(&args.only);
+    warnings.extend(machine::warnings());
+    if args.pin == Pin::Two && crate::child::cores().len() < 2 {
+        warnings.push("there is one core only, so both processes share it".into());
+    }
+    let (cases, obstacles) = possible(cases);
+    warnings.extend(obstacles);
+    if !cases.iter().any(|case| case.ways().iter().any(|way| ways.contains(way))) {
+        bail!("nothing to measure: {}", warnings.join("; "));
+    }
+    let taking = Turns { cases: &cases, ways: &ways, rounds: args.rounds, seconds: args.seconds };
+    let records = taking.take()?;
+    let summary = |case| Summary::new(case, args.seconds, &warnings, &records);
+    let summaries: Vec<Summary> = cases.iter().map(summary).collect();
+    match &summaries[..] {
+        [one] if args.json => println!("{}", serde_json::to_string_pretty(one)?),
+        several if args.json => println!("{}", serde_json::to_string_pretty(several)?),
+        _ => {
+            let tables: Vec<String> = summaries.iter().map(Summary::table).collect();
+            print!("{}", tables.join("\n"));
         }
     }
-    progress("");
-    drop(pair);
-    summary.finish();
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
-    } else {
-        print!("{}", summary.table());
-    }
     Ok(())
+}
+
+/// The ways that can be had of those that were asked for, and why the others cannot.
+fn ways(only: &[Way]) -> (Vec<Way>, Vec<String>) {
+    let all = [Way::Tcp, Way::Unix, Way::Ring, Way::Shunt, Way::Copy];
+    let mut ways = if only.is_empty() { all.to_vec() } else { only.to_vec() };
+    let obstacle = match obstacle_to_shunt() {
+        Some(obstacle) if ways.contains(&Way::Shunt) => obstacle,
+        _ => return (ways, Vec::new()),
+    };
+    ways.retain(|way| *way != Way::Shunt);
+    (ways, vec![format!("shunt is left out: {obstacle}")])
+}
+
+/// Why nothing can be measured with the library.
+fn obstacle_to_shunt() -> Option<String> {
+    match library::find() {
+        Ok(Library::At(_)) => None,
+        Ok(Library::BadSetting(path)) => Some(format!("{} is not readable", path.display())),
+        Err(error) => Some(format!("{error:#}")),
+    }
+}
+
+/// The cases that this machine allows, and why it does not allow the others.
+fn possible(cases: Vec<Case>) -> (Vec<Case>, Vec<String>) {
+    let mut obstacles = Vec::new();
+    let is_possible = |case: &Case| match machine::obstacle_to(case.streams) {
+        None => true,
+        Some(obstacle) => {
+            obstacles.push(format!("left out: {}: {obstacle}", case.what()));
+            false
+        }
+    };
+    (cases.into_iter().filter(is_possible).collect(), obstacles)
+}
+
+/// What is taken in turn: in each round every way of every case.
+struct Turns<'a> {
+    cases: &'a [Case],
+    ways: &'a [Way],
+    rounds: u32,
+    seconds: f64,
+}
+
+impl Turns<'_> {
+    fn take(&self) -> Result<Vec<Record>> {
+        let meeting = Meeting::new()?;
+        let mut records = Vec::new();
+        for round in 1..=self.rounds {
+            for case in self.cases {
+                for way in case.ways().iter().copied().filter(|way| self.ways.contains(way)) {
+                    let (rounds, name) = (self.rounds, case::name(way));
+                    progress(&format!("round {round} of {rounds}: {}: {name}", case.what()));
+                    let turn = Turn { round, way, case: *case, seconds: self.seconds };
+                    let record = meeting.run(&turn);
+                    interrupt::check()?;
+                    records.push(record?);
+                }
+            }
+        }
+        progress("");
+        Ok(records)
+    }
 }
 
 /// One line on a terminal that replaces the one before.
 fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
-        eprint!("\r{text:<40}\r");
+        eprint!("\r\x1b[K{text}\r");
     }
-}
-
-/// The ways that make sense for the measure and can be had.
-fn ways(args: &args::Bench, summary: &mut Summary) -> Vec<Way> {
-    let all = [Way::Tcp, Way::Unix, Way::Ring, Way::Shunt];
-    let mut ways = if args.only.is_empty() { all.to_vec() } else { args.only.clone() };
-    if args.measure == Measure::Connect {
-        // A bare ring has no connections.
-        ways.retain(|way| *way != Way::Ring);
-    }
-    if ways.contains(&Way::Shunt) {
-        let obstacle = match library::find() {
-            Ok(Library::At(_)) => return ways,
-            Ok(Library::BadSetting(path)) => format!("{} is not readable", path.display()),
-            Err(error) => format!("{error:#}"),
-        };
-        summary.warn(format!("shunt is left out: {obstacle}"));
-        ways.retain(|way| *way != Way::Shunt);
-    }
-    ways
-}
-
-fn size(args: &args::Bench) -> usize {
-    let usual = if args.measure == Measure::Stream { 128 * 1024 } else { 14 };
-    args.size.map_or(usual, |size| size as usize)
 }

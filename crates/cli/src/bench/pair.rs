@@ -1,107 +1,109 @@
 //! Starts the two processes of a benchmark and collects what they found.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{anyhow, bail, Context, Result};
-use clap::ValueEnum;
 
+use super::case::{name, Case};
+use super::record::Record;
 use super::workload::Outcome;
-use crate::args::{self, Pin, Way};
+use crate::args::bench::{Pin, Way};
 use crate::child;
 use crate::library::{self, Library, Programs, PRELOAD_VARIABLE, REPORT_DIR_VARIABLE};
 use crate::report;
 use crate::run::ReportDir;
 
-pub struct Pair<'a> {
-    args: &'a args::Bench,
-    size: usize,
+/// Where pairs of processes meet, one after the other.
+pub struct Meeting {
     folder: PathBuf,
 }
 
-/// One way in one round.
-pub struct Sample {
-    pub client: Outcome,
-    pub server_cpu_seconds: f64,
-    /// Streams that left TCP; absent for ways that have none.
-    pub streams_upgraded: Option<u64>,
+/// One way in one round of a case.
+pub struct Turn {
+    pub round: u32,
+    pub way: Way,
+    pub case: Case,
+    pub seconds: f64,
 }
 
-impl<'a> Pair<'a> {
-    pub fn new(args: &'a args::Bench, size: usize) -> Result<Pair<'a>> {
+impl Meeting {
+    pub fn new() -> Result<Meeting> {
         let name = format!("shunt-bench-{}", std::process::id());
         let places = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
         let folder = places.map(|place| place.join(&name)).into_iter();
         let folder = folder.into_iter().find(|folder| fs::create_dir(folder).is_ok());
         let folder =
             folder.ok_or_else(|| anyhow!("no folder can be made in /dev/shm or TMPDIR"))?;
-        Ok(Pair { args, size, folder })
+        Ok(Meeting { folder })
     }
 
-    pub fn run(&self, way: Way) -> Result<Sample> {
-        let counters = if way == Way::Shunt { Some(ReportDir::create()?) } else { None };
-        let outcome = self.run_counted(way, counters.as_ref());
+    pub fn run(&self, turn: &Turn) -> Result<Record> {
+        let counters = if turn.way == Way::Shunt { Some(ReportDir::create()?) } else { None };
+        let outcome = self.run_counted(turn, counters.as_ref());
         if let Some(counters) = &counters {
             counters.remove();
         }
         outcome
     }
 
-    fn run_counted(&self, way: Way, counters: Option<&ReportDir>) -> Result<Sample> {
+    fn run_counted(&self, turn: &Turn, counters: Option<&ReportDir>) -> Result<Record> {
         let at = self.folder.join("meeting").display().to_string();
-        let (server_core, client_core) = match self.args.pin {
+        let (server_core, client_core) = match turn.case.pin {
             Pin::Two => (Some(0), Some(1)),
             Pin::One => (Some(0), Some(0)),
             Pin::Free => (None, None),
         };
-        let mut server = Peer::start(self.command("server", way, &at, server_core, counters)?)?;
+        let mut server = Peer::start(command("server", turn, &at, server_core, counters)?)?;
         let address = server.line().context("the server did not start")?;
-        let mut client =
-            Peer::start(self.command("client", way, &address, client_core, counters)?)?;
+        let mut client = Peer::start(command("client", turn, &address, client_core, counters)?)?;
         let client_line = client.line().context("the client failed")?;
         let server_line = server.line().context("the server failed")?;
         // The next pair meets at the same place.
         let _ = fs::remove_file(&at);
-        Ok(Sample {
-            client: serde_json::from_str(&client_line)?,
-            server_cpu_seconds: server_line.parse()?,
-            streams_upgraded: counters
-                .map(|counters| report::sum(&counters.read().processes, None).streams_upgraded),
-        })
-    }
-
-    fn command(
-        &self,
-        side: &str,
-        way: Way,
-        at: &str,
-        core: Option<usize>,
-        counters: Option<&ReportDir>,
-    ) -> Result<Command> {
-        let mut command = Command::new("/proc/self/exe");
-        let measure = self.args.measure.to_possible_value();
-        let measure = measure.as_ref().map_or("", |value| value.get_name());
-        command.args(["bench-peer", side, super::summary::name(way), measure, at]);
-        command.args([self.size.to_string(), self.args.seconds.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.env_remove(PRELOAD_VARIABLE).env_remove(REPORT_DIR_VARIABLE);
-        if let Some(counters) = counters {
-            let Library::At(library) = library::find()? else { bail!("the library is gone") };
-            let value = library::preload_value(&library, Programs::Own, None)?;
-            command.env(PRELOAD_VARIABLE, value.unwrap_or_default());
-            command.env(REPORT_DIR_VARIABLE, counters.path());
-        }
-        child::ends_with_us(&mut command);
-        if let Some(core) = core {
-            child::on_core(&mut command, core);
-        }
-        Ok(command)
+        let outcome: Outcome = serde_json::from_str(&client_line)?;
+        let streams_upgraded =
+            counters.map(|counters| report::sum(&counters.read().processes, None).streams_upgraded);
+        let server_cpu_seconds = server_line.parse()?;
+        let turn = (turn.round, turn.way, turn.case);
+        Ok(Record::new(turn, &outcome, server_cpu_seconds, streams_upgraded))
     }
 }
 
-impl Drop for Pair<'_> {
+/// This executable again, as one of the two.
+fn command(
+    side: &str,
+    turn: &Turn,
+    at: &str,
+    core: Option<usize>,
+    counters: Option<&ReportDir>,
+) -> Result<Command> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["bench-peer", side, name(turn.way), at]);
+    command.args([serde_json::to_string(&turn.case)?, turn.seconds.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.env_remove(PRELOAD_VARIABLE).env_remove(REPORT_DIR_VARIABLE);
+    if let Some(counters) = counters {
+        command.env(PRELOAD_VARIABLE, preload()?);
+        command.env(REPORT_DIR_VARIABLE, counters.path());
+    }
+    child::ends_with_us(&mut command);
+    if let Some(core) = core {
+        child::on_core(&mut command, core);
+    }
+    Ok(command)
+}
+
+/// The value of `LD_PRELOAD` that loads the library into this executable.
+pub fn preload() -> Result<OsString> {
+    let Library::At(library) = library::find()? else { bail!("the library is gone") };
+    Ok(library::preload_value(&library, Programs::Own, None)?.unwrap_or_default())
+}
+
+impl Drop for Meeting {
     fn drop(&mut self) {
         // What cannot be removed stays behind in a place for temporary files.
         let _ = fs::remove_dir_all(&self.folder);
@@ -109,19 +111,19 @@ impl Drop for Pair<'_> {
 }
 
 /// One process; it is ended when this value goes.
-struct Peer {
+pub struct Peer {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
 }
 
 impl Peer {
-    fn start(mut command: Command) -> Result<Peer> {
+    pub fn start(mut command: Command) -> Result<Peer> {
         let mut child = command.spawn()?;
         let output = child.stdout.take().context("no pipe to the process")?;
         Ok(Peer { child, lines: BufReader::new(output) })
     }
 
-    fn line(&mut self) -> Result<String> {
+    pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.lines.read_line(&mut line)? == 0 {
             return Err(anyhow!("it ended without a result"));

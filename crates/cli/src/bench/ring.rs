@@ -1,15 +1,15 @@
 //! The bare ring between two processes: the crate `ring` with the plainest wait there is, to spin
 //! politely for a while and then sleep in a futex. No sockets, no links.
-// UNSAFETY: maps the file that both processes share, and sleeps on words in it.
+// UNSAFETY: uses the memory that both processes share, and sleeps on words in it.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use super::mapping;
 use shunt_ring::{Consumer, Corrupt, Direction, Producer, FUTEX};
 
 /// Small enough to stay in the cache.
@@ -40,8 +40,7 @@ pub struct RingEnd {
 impl RingEnd {
     /// Makes the file in which client and server meet.
     pub fn make(path: &str) -> io::Result<()> {
-        let file = File::options().read(true).write(true).create_new(true).open(path)?;
-        file.set_len(FILE_BYTES as u64)
+        mapping::make(path, FILE_BYTES)
     }
 
     pub fn server(path: &str) -> io::Result<RingEnd> {
@@ -53,7 +52,8 @@ impl RingEnd {
     }
 
     fn attach(path: &str, outward: usize) -> io::Result<RingEnd> {
-        let base = map(&File::options().read(true).write(true).open(path)?)?;
+        let file = File::options().read(true).write(true).open(path)?;
+        let base = mapping::map(&file, FILE_BYTES)?;
         // SAFETY: the mapping is never undone, is large enough and page-aligned; the struct
         // consists of atomics, for which zeroes are valid.
         let shared: &'static Shared = unsafe { base.cast().as_ref() };
@@ -173,17 +173,6 @@ impl Write for RingEnd {
 
 fn corrupt(error: Corrupt) -> io::Error {
     io::Error::other(error)
-}
-
-fn map(file: &File) -> io::Result<NonNull<u8>> {
-    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-    // SAFETY: a new mapping, at a place that the kernel chooses.
-    let base =
-        unsafe { libc::mmap(ptr::null_mut(), FILE_BYTES, access, flags, file.as_raw_fd(), 0) };
-    if base == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))
 }
 
 /// Sleeps while the word has this value, or returns early; the caller looks again.

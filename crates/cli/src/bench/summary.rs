@@ -1,10 +1,13 @@
-//! Medians over the rounds, ratios, warnings; as a table or JSON.
+//! What one case came to, with warnings; as a table or JSON.
 
 use serde::Serialize;
 
-use super::pair::Sample;
-use crate::args::{self, Measure, Pin, Way};
-use crate::{child, figures};
+use super::case::{name, Case};
+use super::line::{lines, Line, Percentiles};
+use super::machine;
+use super::record::Record;
+use crate::args::bench::{Measure, Way};
+use crate::child;
 
 /// More difference than this between rounds of the same way is not the way's doing.
 const SPREAD_MAX: f64 = 0.3;
@@ -13,11 +16,10 @@ const SPREAD_MAX: f64 = 0.3;
 pub struct Summary {
     schema: u32,
     shunt: &'static str,
-    measure: Measure,
-    size: usize,
+    #[serde(flatten)]
+    case: Case,
     seconds: f64,
     rounds: u32,
-    pin: Pin,
     cores: usize,
     kernel: String,
     unit: &'static str,
@@ -25,162 +27,30 @@ pub struct Summary {
     ways: Vec<Line>,
 }
 
-/// One way.
-#[derive(Serialize)]
-struct Line {
-    way: Way,
-    /// Median over the rounds of what the measure asks for, in `unit`.
-    value: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    percentiles_us: Option<Percentiles>,
-    /// How many times better than kernel TCP.
-    ratio_to_tcp: Option<f64>,
-    /// How much of what the bare ring reaches.
-    share_of_ring: Option<f64>,
-    /// Of both processes together, over all rounds.
-    cpu_seconds: f64,
-    cpu_us_per_operation: f64,
-    cpu_seconds_per_gb: f64,
-    operations: u64,
-    bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    streams_upgraded: Option<u64>,
-    values: Vec<f64>,
-    #[serde(skip)]
-    all_percentiles: Vec<Percentiles>,
-}
-
-#[derive(Serialize, Clone, Copy)]
-struct Percentiles {
-    p50: f64,
-    p90: f64,
-    p99: f64,
-}
-
-pub fn name(way: Way) -> &'static str {
-    match way {
-        Way::Tcp => "tcp",
-        Way::Unix => "unix",
-        Way::Ring => "ring",
-        Way::Shunt => "shunt",
-    }
-}
-
 impl Summary {
-    pub fn new(args: &args::Bench, size: usize) -> Summary {
-        let mut summary = Summary {
+    /// `warnings`: those that came before there were records.
+    pub fn new(case: &Case, seconds: f64, warnings: &[String], records: &[Record]) -> Summary {
+        let ways = lines(case, records);
+        let mut warnings = warnings.to_vec();
+        warnings.extend(warnings_about(case, &ways));
+        Summary {
             schema: 1,
             shunt: env!("CARGO_PKG_VERSION"),
-            measure: args.measure,
-            size,
-            seconds: args.seconds,
-            rounds: args.rounds,
-            pin: args.pin,
+            case: *case,
+            seconds,
+            rounds: records.iter().map(|it| it.round).max().unwrap_or(0),
             cores: child::cores().len(),
-            kernel: read_line("/proc/sys/kernel/osrelease"),
-            unit: match args.measure {
-                Measure::Latency => "us",
-                Measure::Stream => "GB/s",
-                Measure::Rate => "messages/s",
-                Measure::Connect => "connections/s",
-            },
-            warnings: Vec::new(),
-            ways: Vec::new(),
-        };
-        summary.look_at_the_machine();
-        summary
-    }
-
-    pub fn warn(&mut self, warning: String) {
-        self.warnings.push(warning);
-    }
-
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    fn look_at_the_machine(&mut self) {
-        let load = read_line("/proc/loadavg");
-        let load: f64 = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
-        if load > 0.5 * self.cores as f64 {
-            self.warn(format!("the load was {load} before the start; end other programs first"));
+            kernel: machine::kernel(),
+            unit: case.unit(),
+            warnings,
+            ways,
         }
-        if self.pin == Pin::Two && self.cores < 2 {
-            self.warn("there is one core only, so both processes share it".into());
-        }
-    }
-
-    pub fn add(&mut self, way: Way, sample: Sample) {
-        let measure = self.measure;
-        let index = self.ways.iter().position(|line| line.way == way).unwrap_or_else(|| {
-            self.ways.push(Line::new(way));
-            self.ways.len() - 1
-        });
-        self.ways[index].add(measure, &sample);
-    }
-
-    pub fn finish(&mut self) {
-        for line in &mut self.ways {
-            line.value = median(line.values.iter().copied());
-            let of = |pick: fn(&Percentiles) -> f64| median(line.all_percentiles.iter().map(pick));
-            if matches!(self.measure, Measure::Latency | Measure::Connect) {
-                let (p50, p90, p99) = (of(|it| it.p50), of(|it| it.p90), of(|it| it.p99));
-                line.percentiles_us = Some(Percentiles { p50, p90, p99 });
-            }
-        }
-        let value = |way| self.ways.iter().find(|line| line.way == way).map(|line| line.value);
-        let (tcp, ring) = (value(Way::Tcp), value(Way::Ring));
-        let smaller_is_better = self.measure == Measure::Latency;
-        let times_better = |mine: f64, other: f64| {
-            if smaller_is_better {
-                other / mine
-            } else {
-                mine / other
-            }
-        };
-        for line in &mut self.ways {
-            line.ratio_to_tcp = tcp.map(|tcp| times_better(line.value, tcp));
-            line.share_of_ring = ring.map(|ring| times_better(line.value, ring));
-        }
-        self.look_at_the_rounds();
-    }
-
-    fn look_at_the_rounds(&mut self) {
-        let mut warnings = Vec::new();
-        for line in &self.ways {
-            let least = line.values.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = line.values.iter().copied().fold(0.0, f64::max);
-            let spread = (most - least) / line.value;
-            if spread > SPREAD_MAX {
-                let (way, percent) = (name(line.way), (spread * 100.0).round());
-                warnings.push(format!(
-                    "{way} differed by {percent} % between rounds: the machine is noisy; end other programs, or take more rounds"
-                ));
-            }
-            // Connections of one exchange are not worth an upgrade.
-            if line.streams_upgraded == Some(0) && self.measure != Measure::Connect {
-                warnings.push("no stream of shunt was upgraded, so this is kernel TCP".into());
-            }
-        }
-        self.warnings.extend(warnings);
     }
 
     pub fn table(&self) -> String {
-        let what = match self.measure {
-            Measure::Latency => "half a round trip",
-            Measure::Stream => "one stream",
-            Measure::Rate => "messages one way",
-            Measure::Connect => "connect, one exchange, close",
-        };
-        let where_ = match self.pin {
-            Pin::Two => "a core each",
-            Pin::One => "both on one core",
-            Pin::Free => "any core",
-        };
-        let mut text = format!(
-            "{what}, {} bytes, {where_}; medians of {} rounds of {} s\n",
-            self.size, self.rounds, self.seconds
-        );
+        let Summary { case, rounds, seconds, .. } = self;
+        let (what, cores) = (case.what(), case.cores());
+        let mut text = format!("{what}, {cores}; medians of {rounds} rounds of {seconds} s\n");
         text.push_str(&self.head());
         self.ways.iter().for_each(|line| text.push_str(&self.line(line)));
         text.push_str("CPU is of both processes together.\n");
@@ -191,26 +61,31 @@ impl Summary {
     }
 
     fn head(&self) -> String {
-        let value = match self.measure {
-            Measure::Latency => "p50 us       p90 us       p99 us",
-            Measure::Connect => "per second       p50 us       p90 us       p99 us",
-            _ => self.unit,
+        let percentiles = "p50 us       p90 us       p99 us";
+        let value = match self.case.measure {
+            Measure::Latency | Measure::Think => percentiles.to_owned(),
+            Measure::Connect | Measure::Streams => format!("per second       {percentiles}"),
+            _ => self.case.unit().to_owned(),
         };
-        let cpu = if self.measure == Measure::Stream { "CPU s/GB" } else { "CPU us each" };
+        let cpu = match self.case.measure {
+            Measure::Stream => "CPU s/GB",
+            Measure::Idle => "",
+            _ => "CPU us each",
+        };
         format!("{:<6} {value:>width$} {cpu:>12} {:>8}\n", "", "x tcp", width = self.width())
     }
 
     fn width(&self) -> usize {
-        match self.measure {
-            Measure::Latency => 38,
-            Measure::Connect => 51,
+        match self.case.measure {
+            Measure::Latency | Measure::Think => 38,
+            Measure::Connect | Measure::Streams => 51,
             _ => 12,
         }
     }
 
     fn line(&self, line: &Line) -> String {
         let mut figures = Vec::new();
-        if self.measure != Measure::Latency {
+        if !matches!(self.case.measure, Measure::Latency | Measure::Think) {
             figures.push(line.value);
         }
         if let Some(Percentiles { p50, p90, p99 }) = line.percentiles_us {
@@ -218,61 +93,53 @@ impl Summary {
         }
         let figures: Vec<String> =
             figures.into_iter().map(|it| format!("{:>12}", short(it))).collect();
-        let cpu = match self.measure {
-            Measure::Stream => line.cpu_seconds_per_gb,
-            _ => line.cpu_us_per_operation,
+        let cpu = match self.case.measure {
+            Measure::Stream => short(line.cpu_seconds_per_gb),
+            Measure::Idle => String::new(),
+            _ => short(line.cpu_us_per_operation),
         };
         let ratio = line.ratio_to_tcp.map_or("-".into(), |ratio| format!("{ratio:.2}"));
         let (way, figures) = (name(line.way), figures.join(" "));
-        format!("{way:<6} {figures} {:>12} {ratio:>8}\n", short(cpu))
+        format!("{way:<6} {figures} {cpu:>12} {ratio:>8}\n")
     }
 }
 
-impl Line {
-    fn new(way: Way) -> Line {
-        Line {
-            way,
-            value: 0.0,
-            percentiles_us: None,
-            ratio_to_tcp: None,
-            share_of_ring: None,
-            cpu_seconds: 0.0,
-            cpu_us_per_operation: 0.0,
-            cpu_seconds_per_gb: 0.0,
-            operations: 0,
-            bytes: 0,
-            streams_upgraded: None,
-            values: Vec::new(),
-            all_percentiles: Vec::new(),
+/// What the rounds say about the machine, and about Shunt's streams.
+pub fn warnings_about(case: &Case, ways: &[Line]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for line in ways {
+        let least = line.values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = line.values.iter().copied().fold(0.0, f64::max);
+        let spread = (most - least) / line.value;
+        // CPU time of nothing is too little to be compared.
+        if spread > SPREAD_MAX && case.measure != Measure::Idle {
+            let (way, percent) = (name(line.way), (spread * 100.0).round());
+            warnings.push(format!(
+                "{way} differed by {percent} % between rounds: the machine is noisy; end other programs, or take more rounds"
+            ));
         }
+        warnings.extend(warning_about_upgrades(case, line));
     }
-
-    fn add(&mut self, measure: Measure, sample: &Sample) {
-        let client = &sample.client;
-        self.values.push(match measure {
-            Measure::Latency => client.p50_us,
-            Measure::Stream => client.bytes as f64 / client.seconds / 1e9,
-            Measure::Rate | Measure::Connect => client.operations as f64 / client.seconds,
-        });
-        let (p50, p90, p99) = (client.p50_us, client.p90_us, client.p99_us);
-        self.all_percentiles.push(Percentiles { p50, p90, p99 });
-        self.cpu_seconds += client.cpu_seconds + sample.server_cpu_seconds;
-        self.operations += client.all_operations;
-        self.bytes += client.all_bytes;
-        self.cpu_us_per_operation = self.cpu_seconds * 1e6 / self.operations.max(1) as f64;
-        self.cpu_seconds_per_gb = self.cpu_seconds * 1e9 / self.bytes.max(1) as f64;
-        if let Some(count) = sample.streams_upgraded {
-            *self.streams_upgraded.get_or_insert(0) += count;
-        }
-    }
+    warnings
 }
 
-fn read_line(path: &str) -> String {
-    std::fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+fn warning_about_upgrades(case: &Case, line: &Line) -> Option<String> {
+    if line.way != Way::Shunt || case.is_too_short_to_upgrade() {
+        return None;
+    }
+    // Each of the two processes counts its end.
+    let ends = u64::from(case.streams) * 2 * line.values.len() as u64;
+    match line.streams_upgraded? {
+        0 => Some("no stream of shunt was upgraded, so this is kernel TCP".into()),
+        some if some < ends => {
+            Some(format!("{some} of {ends} ends of shunt's streams were upgraded"))
+        }
+        _ => None,
+    }
 }
 
 /// Three digits or so.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
@@ -281,6 +148,33 @@ fn short(value: f64) -> String {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    figures::median(&values.collect::<Vec<_>>()).unwrap_or(0.0)
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::record;
+    use super::*;
+    use crate::args::bench::Pin;
+
+    #[test]
+    fn rounds_that_differ_and_streams_on_tcp_are_told() {
+        let case = Case::new(Measure::Latency, Pin::Two, 14);
+        let mut still_tcp = record(case, Way::Shunt, 10.0, 1);
+        still_tcp.streams_upgraded = Some(0);
+        let records = [record(case, Way::Tcp, 10.0, 1), record(case, Way::Tcp, 20.0, 1), still_tcp];
+        let warnings = warnings_about(&case, &lines(&case, &records));
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].contains("tcp differed by 67 %"), "{warnings:?}");
+        assert!(warnings[1].contains("no stream of shunt"), "{warnings:?}");
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_way() {
+        let case = Case::new(Measure::Stream, Pin::Two, 1000);
+        let records = [record(case, Way::Tcp, 0.0, 1000), record(case, Way::Copy, 0.0, 4000)];
+        let table = Summary::new(&case, 1.0, &["mind".into()], &records).table();
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], "one stream, 1000 bytes, a core each; medians of 1 rounds of 1 s");
+        assert!(lines[2].starts_with("tcp ") && lines[2].ends_with("1.00"), "{table}");
+        assert!(lines[3].starts_with("copy ") && lines[3].ends_with("4.00"), "{table}");
+        assert_eq!(lines.last(), Some(&"warning: mind"));
+    }
 }

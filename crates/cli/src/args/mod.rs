@@ -1,10 +1,11 @@
 //! What can be typed.
 
+pub mod bench;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use clap::{Parser, Subcommand};
 
 /// Unmodified socket programs at memory speed.
 #[derive(Parser)]
@@ -18,10 +19,10 @@ pub struct Args {
 pub enum Command {
     Run(Run),
     Stat(Stat),
-    Bench(Bench),
+    Bench(bench::Bench),
     Demo(Demo),
     #[command(hide = true)]
-    BenchPeer(BenchPeer),
+    BenchPeer(bench::Peer),
     #[command(hide = true)]
     UpdateReport(UpdateReport),
 }
@@ -51,79 +52,6 @@ pub struct Stat {
     /// Processes to look at; all, if none is named
     #[arg(value_name = "PID")]
     pub pids: Vec<i32>,
-}
-
-/// Measure kernel TCP, Unix socket, bare ring and Shunt side by side on this machine
-///
-/// Each runs for some rounds, in turn, between two processes; medians over the rounds are shown.
-#[derive(clap::Args)]
-pub struct Bench {
-    pub measure: Measure,
-    /// Bytes in a message (latency, rate, connect: 14; stream: 131072)
-    #[arg(short = 'l', long, value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
-    pub size: Option<u32>,
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: u32,
-    /// How long one round of one way takes, besides a fifth of that to warm up
-    #[arg(long, default_value_t = 0.5)]
-    pub seconds: f64,
-    /// Both processes on one core, on a core each, or where the kernel puts them
-    #[arg(long, default_value = "two")]
-    pub pin: Pin,
-    /// Which of tcp, unix, ring, shunt
-    #[arg(long, value_name = "WAYS", value_delimiter = ',')]
-    pub only: Vec<Way>,
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// One message back and forth: half a round trip
-    Latency,
-    /// Large messages one way: bytes a second
-    Stream,
-    /// Small messages one way: messages a second
-    Rate,
-    /// Connect, exchange one message, close: connections a second
-    Connect,
-}
-
-/// What carries the bytes of a benchmark.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Way {
-    Tcp,
-    Unix,
-    Ring,
-    Shunt,
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pin {
-    Two,
-    One,
-    Free,
-}
-
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    Server,
-    Client,
-}
-
-/// One of the two processes of a benchmark
-#[derive(clap::Args)]
-pub struct BenchPeer {
-    pub side: Side,
-    pub way: Way,
-    pub measure: Measure,
-    /// Where to meet: a port, or the path of a socket or ring
-    pub at: String,
-    pub size: usize,
-    pub seconds: f64,
 }
 
 /// Run Redis, nginx, PostgreSQL, iperf3 and sockperf plain and accelerated, and compare
