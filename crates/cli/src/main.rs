@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::stat(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::BenchPeer(args) => bench::peer(&args),
+        Command::BenchCalls(args) => bench::calls_alone(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::UpdateReport(args) => run::update_report(&args),
     };

@@ -79,6 +79,22 @@ fn more_streams_than_descriptors_are_left_out_in_words() {
 }
 
 #[test]
+fn one_process_is_timed_plain_and_with_the_library() {
+    for measure in ["passthrough", "start"] {
+        let mut command = shunt();
+        command.args(["bench", measure, "--json", "--rounds", "2", "--seconds", "0.02"]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for row in rows.as_array().unwrap() {
+            assert!(row["plain"].as_f64().unwrap() > 0.0, "{row}");
+            assert_eq!(row["shunt_rounds"].as_array().unwrap().len(), 2);
+        }
+        assert!(!rows.as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
 fn a_bare_ring_has_no_connections_to_measure() {
     assert_eq!(ways(&bench(&["connect"], "tcp,unix,ring")), ["tcp", "unix"]);
 }

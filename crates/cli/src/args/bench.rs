@@ -36,6 +36,10 @@ pub enum What {
     Think(Think),
     /// CPU time that streams use while nothing is sent
     Idle(Idle),
+    /// What calls cost on descriptors that are no streams, plain and with the library
+    Passthrough(Against),
+    /// How long a program takes that does nothing, plain and with the library
+    Start(Against),
 }
 
 /// How a measure of two processes is taken.
@@ -116,6 +120,18 @@ pub struct Idle {
     pub taking: Taking,
 }
 
+/// One process, plain and with the library.
+#[derive(clap::Args)]
+pub struct Against {
+    #[arg(long, default_value_t = 5, value_parser = rounds())]
+    pub rounds: u32,
+    /// How long one round takes, plain or with the library
+    #[arg(long, default_value = "0.5", value_parser = seconds)]
+    pub seconds: f64,
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// What two processes measure together.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
@@ -164,6 +180,12 @@ pub struct Peer {
     /// What to do, as JSON
     #[arg(value_parser = |text: &str| serde_json::from_str::<Case>(text))]
     pub case: Case,
+    pub seconds: f64,
+}
+
+/// Time calls on descriptors that are no streams
+#[derive(clap::Args)]
+pub struct CallsAlone {
     pub seconds: f64,
 }
 

@@ -24,6 +24,8 @@ pub enum Command {
     #[command(hide = true)]
     BenchPeer(bench::Peer),
     #[command(hide = true)]
+    BenchCalls(bench::CallsAlone),
+    #[command(hide = true)]
     UpdateReport(UpdateReport),
 }
 

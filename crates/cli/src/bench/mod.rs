@@ -3,7 +3,9 @@
 //! Two processes carry out a workload, once for each way and round; ways take turns within a round,
 //! so that what disturbs the machine disturbs all of them. The two are this executable again, with
 //! a hidden command. The bare ring is the upper bound: what Shunt's ring does without sockets.
+//! `against` compares what one process does, plain and with the library.
 
+mod against;
 mod case;
 mod copy;
 mod epoll;
@@ -29,6 +31,7 @@ use pair::{Meeting, Turn};
 use record::Record;
 use summary::Summary;
 
+pub use against::alone as calls_alone;
 pub use case::Case;
 pub use workload::peer;
 
@@ -42,6 +45,8 @@ pub fn bench(args: &Bench) -> Result<()> {
         What::Streams(args) => streams(args),
         What::Think(args) => think(args),
         What::Idle(args) => idle(args),
+        What::Passthrough(args) => against::passthrough(args),
+        What::Start(args) => against::start(args),
     }
 }
 
