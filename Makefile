@@ -28,11 +28,8 @@ suites: build ## Run the test suites of other projects plain and accelerated, an
 		CARGO_TARGET_DIR=$(TARGET) tests/suites/$$suite || failed="$$failed $$suite"; done; \
 	[ -z "$$failed" ] || { echo "different:$$failed"; exit 1; }
 
-bench: build ## Compare kernel TCP, Unix socket, bare ring and Shunt on this machine
-	$(SHUNT) bench latency
-	$(SHUNT) bench stream
-	$(SHUNT) bench rate
-	$(SHUNT) bench connect
+bench: build ## Measure everything on this machine, into a folder in bench/runs
+	$(SHUNT) bench all
 
 install-deps: ## Install what build and demo need: by apt as root, else say what is missing
 	@scripts/install-deps

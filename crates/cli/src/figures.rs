@@ -2,13 +2,14 @@
 
 /// Three digits or so, and thousands apart.
 pub fn figure(value: f64, unit: &str) -> String {
-    let number = match value {
+    let sign = if value < 0.0 { "-" } else { "" };
+    let number = match value.abs() {
         value if value >= 1000.0 => thousands(value.round() as u64),
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),
     };
-    format!("{number} {unit}")
+    format!("{sign}{number} {unit}")
 }
 
 fn thousands(value: u64) -> String {
@@ -21,6 +22,12 @@ fn thousands(value: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// `1 stream`, `2 streams`.
+pub fn count(number: u32, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 pub fn median(values: &[f64]) -> Option<f64> {
@@ -40,8 +47,9 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        let shown = [0.293, 12.34, 123.4, 1234.5, 1_234_567.0].map(|value| figure(value, "x"));
-        assert_eq!(shown, ["0.29 x", "12.3 x", "123 x", "1,235 x", "1,234,567 x"]);
+        let shown = [0.293, 12.34, 123.4, 1234.5, 1_234_567.0, -417.8];
+        let shown = shown.map(|value| figure(value, "x"));
+        assert_eq!(shown, ["0.29 x", "12.3 x", "123 x", "1,235 x", "1,234,567 x", "-418 x"]);
     }
 
     #[test]

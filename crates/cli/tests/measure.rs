@@ -5,7 +5,7 @@ mod support;
 use std::process::Command;
 
 use serde_json::Value;
-use support::{assert_one_line, shunt, stderr};
+use support::{assert_one_line, shunt, stderr, stdout, Folder};
 
 fn bench(words: &[&str], ways: &str) -> Value {
     let mut command = shunt();
@@ -92,6 +92,41 @@ fn one_process_is_timed_plain_and_with_the_library() {
         }
         assert!(!rows.as_array().unwrap().is_empty());
     }
+}
+
+#[test]
+fn a_run_is_a_folder_of_raw_data_tables_and_plots() {
+    let folder = Folder::new();
+    let run = folder.path("run");
+    let all = || {
+        let mut command = shunt();
+        command.args(["bench", "all", "--quick", "--rounds", "1", "--seconds", "0.02"]);
+        command.args(["--only", "rate,connect,start", "--out"]).arg(&run);
+        command.output().unwrap()
+    };
+    let output = all();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let read = |name: &str| std::fs::read_to_string(run.join(name)).unwrap();
+    let rates = read("rate.csv");
+    let ways: Vec<_> = rates.lines().skip(1).map(|row| row.split(',').nth(1).unwrap()).collect();
+    assert_eq!(ways, ["tcp", "unix", "ring", "shunt"].repeat(2));
+    assert!(read("README.md").contains("**A quick run**"));
+    for plot in ["messages.svg", "connections.svg"] {
+        assert!(read("README.md").contains(&format!("({plot})")));
+        assert!(read(plot).trim_end().ends_with("</svg>"));
+    }
+    let table = shunt().args(["bench", "table"]).arg(&run).output().unwrap();
+    let table = stdout(&table);
+    for row in ["| messages one way, 8 bytes", "| connect, one exchange", "| start and end of"] {
+        assert!(table.contains(row), "{table}");
+    }
+    assert_one_line(&all(), &["is there already", "--out"]);
+}
+
+#[test]
+fn a_folder_without_a_run_has_no_table() {
+    let output = shunt().args(["bench", "table", "/nowhere"]).output().unwrap();
+    assert_one_line(&output, &["/nowhere", "no CSV files"]);
 }
 
 #[test]

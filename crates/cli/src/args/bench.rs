@@ -1,5 +1,7 @@
 //! What can be typed after `shunt bench`.
 
+use std::path::PathBuf;
+
 use clap::{Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +42,10 @@ pub enum What {
     Passthrough(Against),
     /// How long a program takes that does nothing, plain and with the library
     Start(Against),
+    /// Measure everything; write raw data, tables and plots to a folder
+    All(All),
+    /// Print the figures of such a folder as Markdown
+    Table(Table),
 }
 
 /// How a measure of two processes is taken.
@@ -130,6 +136,46 @@ pub struct Against {
     pub seconds: f64,
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct All {
+    /// The folder to make [bench/runs/DATE-OS-CPU-Nvcpu]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// How often all ways take turns [5; quick: 1]
+    #[arg(long, value_parser = rounds())]
+    pub rounds: Option<u32>,
+    /// How long one round of one way takes, besides a fifth of that to warm up [0.5; quick: 0.3]
+    #[arg(long, value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// Which parts
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<Part>,
+    /// Fewer cases, one round: about 2 minutes
+    #[arg(long)]
+    pub quick: bool,
+}
+
+#[derive(clap::Args)]
+pub struct Table {
+    /// A folder that `shunt bench all` wrote
+    pub run: PathBuf,
+}
+
+/// What `shunt bench all` consists of.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    Latency,
+    Stream,
+    Rate,
+    Connect,
+    Streams,
+    Think,
+    Idle,
+    Passthrough,
+    Start,
+    Apps,
 }
 
 /// What two processes measure together.
@@ -270,6 +316,8 @@ mod tests {
             &["latency", "--rounds", "0"],
             &["streams", "--active", "0"],
             &["streams", "-l", "1000000"],
+            &["all", "--only", "nosuch"],
+            &["table"],
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::args::bench::{Measure, Pin, Way};
+use crate::figures::count;
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct Case {
@@ -101,13 +102,13 @@ impl Case {
             Measure::Rate => format!("messages one way, {size} bytes"),
             Measure::Connect => format!("connect, one exchange, close, {size} bytes"),
             Measure::Streams => format!(
-                "request and reply through epoll, {streams} streams, {active} active, {outstanding} outstanding, {size} bytes"
+                "request and reply through epoll, {}, {active} active, {outstanding} outstanding, {size} bytes", count(streams, "stream")
             ),
             Measure::Think if per_second > 0 => {
                 format!("half a round trip, {per_second} a second, {size} bytes")
             }
             Measure::Think => format!("half a round trip, pauses of {think_us} us, {size} bytes"),
-            Measure::Idle => format!("{streams} idle streams"),
+            Measure::Idle => count(streams, "idle stream"),
         }
     }
 

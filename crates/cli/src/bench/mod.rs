@@ -6,6 +6,7 @@
 //! `against` compares what one process does, plain and with the library.
 
 mod against;
+mod all;
 mod case;
 mod copy;
 mod epoll;
@@ -47,6 +48,8 @@ pub fn bench(args: &Bench) -> Result<()> {
         What::Idle(args) => idle(args),
         What::Passthrough(args) => against::passthrough(args),
         What::Start(args) => against::start(args),
+        What::All(args) => all::all(args),
+        What::Table(args) => all::table(args),
     }
 }
 

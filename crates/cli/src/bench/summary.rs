@@ -8,6 +8,7 @@ use super::machine;
 use super::record::Record;
 use crate::args::bench::{Measure, Way};
 use crate::child;
+use crate::figures::count;
 
 /// More difference than this between rounds of the same way is not the way's doing.
 const SPREAD_MAX: f64 = 0.3;
@@ -50,7 +51,8 @@ impl Summary {
     pub fn table(&self) -> String {
         let Summary { case, rounds, seconds, .. } = self;
         let (what, cores) = (case.what(), case.cores());
-        let mut text = format!("{what}, {cores}; medians of {rounds} rounds of {seconds} s\n");
+        let mut text =
+            format!("{what}, {cores}; medians of {} of {seconds} s\n", count(*rounds, "round"));
         text.push_str(&self.head());
         self.ways.iter().for_each(|line| text.push_str(&self.line(line)));
         text.push_str("CPU is of both processes together.\n");
@@ -172,7 +174,7 @@ mod tests {
         let records = [record(case, Way::Tcp, 0.0, 1000), record(case, Way::Copy, 0.0, 4000)];
         let table = Summary::new(&case, 1.0, &["mind".into()], &records).table();
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines[0], "one stream, 1000 bytes, a core each; medians of 1 rounds of 1 s");
+        assert_eq!(lines[0], "one stream, 1000 bytes, a core each; medians of 1 round of 1 s");
         assert!(lines[2].starts_with("tcp ") && lines[2].ends_with("1.00"), "{table}");
         assert!(lines[3].starts_with("copy ") && lines[3].ends_with("4.00"), "{table}");
         assert_eq!(lines.last(), Some(&"warning: mind"));

@@ -20,8 +20,10 @@ use crate::figures::figure;
 use crate::{args, interrupt};
 use recipe::{Measure, Recipe};
 use server::Server;
-use stage::{Mode, Stage, Theatre};
-use table::Row;
+use stage::{Stage, Theatre};
+
+pub use stage::Mode;
+pub use table::{Round, Row};
 
 /// In the order in which they are shown.
 const RECIPES: [&Recipe; 5] =
@@ -29,16 +31,8 @@ const RECIPES: [&Recipe; 5] =
 
 pub fn demo(args: &args::Demo) -> Result<()> {
     interrupt::watch();
-    let chosen = chosen(&args.only)?;
-    let theatre = Theatre::open()?;
-    let mut rows = Vec::new();
-    for recipe in chosen {
-        match install::missing(recipe) {
-            Some(advice) => eprintln!("{}: left out, {advice}", recipe.name),
-            None => rows.extend(show(recipe, &theatre, args)?),
-        }
-    }
-    drop(theatre);
+    let (rows, left_out) = play(args)?;
+    left_out.iter().for_each(|line| eprintln!("{line}"));
     if args.json {
         println!(
             "{}",
@@ -48,6 +42,20 @@ pub fn demo(args: &args::Demo) -> Result<()> {
         print!("{}", table::table(&rows, args.modes()));
     }
     verdict(&rows, args.modes())
+}
+
+/// The rows of what is installed, and a line for each of the others.
+pub fn play(args: &args::Demo) -> Result<(Vec<Row>, Vec<String>)> {
+    let chosen = chosen(&args.only)?;
+    let theatre = Theatre::open()?;
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    for recipe in chosen {
+        match install::missing(recipe) {
+            Some(advice) => left_out.push(format!("{}: left out, {advice}", recipe.name)),
+            None => rows.extend(show(recipe, &theatre, args)?),
+        }
+    }
+    Ok((rows, left_out))
 }
 
 fn chosen(only: &[String]) -> Result<Vec<&'static Recipe>> {
@@ -99,7 +107,8 @@ fn verdict(rows: &[Row], modes: &[Mode]) -> Result<()> {
     if rows.is_empty() {
         bail!("nothing could be shown; install what is missing (as root: `make install-deps`)");
     }
-    let failed: Vec<&str> = rows.iter().filter(|row| row.has_failed()).map(Row::name).collect();
+    let failed: Vec<&str> =
+        rows.iter().filter(|row| row.failure().is_some()).map(Row::name).collect();
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }

@@ -15,8 +15,6 @@ pub struct Row {
     accelerated: Side,
     server_alone: Side,
     client_alone: Side,
-    streams_upgraded: u64,
-    streams_eligible: u64,
     failure: Option<String>,
 }
 
@@ -27,6 +25,17 @@ struct Side {
     /// How many times better than plain.
     ratio: Option<f64>,
     rounds: Vec<f64>,
+    /// Of the clients, in each of the rounds.
+    streams: Vec<Streams>,
+}
+
+/// One round of a program.
+pub struct Round {
+    pub mode: Mode,
+    /// From 1.
+    pub number: u32,
+    pub value: f64,
+    pub streams: Streams,
 }
 
 impl Row {
@@ -39,8 +48,6 @@ impl Row {
             accelerated: Side::default(),
             server_alone: Side::default(),
             client_alone: Side::default(),
-            streams_upgraded: 0,
-            streams_eligible: 0,
             failure: None,
         }
     }
@@ -55,8 +62,7 @@ impl Row {
         let side = self.side_mut(mode);
         side.rounds.push(value);
         side.median = median(&side.rounds);
-        self.streams_upgraded += streams.upgraded;
-        self.streams_eligible += streams.eligible;
+        side.streams.push(streams);
         let (plain, better) = (self.plain.median, self.better);
         for mode in [Mode::Accelerated, Mode::ServerAlone, Mode::ClientAlone] {
             let side = self.side_mut(mode);
@@ -71,12 +77,41 @@ impl Row {
         &self.program
     }
 
-    pub fn has_failed(&self) -> bool {
-        self.failure.is_some()
+    pub fn unit(&self) -> &'static str {
+        self.unit
+    }
+
+    pub fn smaller_is_better(&self) -> bool {
+        self.better == Better::Lower
+    }
+
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// All rounds in all modes.
+    pub fn rounds(&self) -> Vec<Round> {
+        let modes = [Mode::Plain, Mode::Accelerated, Mode::ServerAlone, Mode::ClientAlone];
+        let of_mode = |mode| {
+            let side = self.side(mode);
+            let values = side.rounds.iter().zip(&side.streams).zip(1..);
+            let round = move |((value, streams), number): ((&f64, &Streams), u32)| Round {
+                mode,
+                number,
+                value: *value,
+                streams: *streams,
+            };
+            values.map(round).collect::<Vec<_>>()
+        };
+        modes.into_iter().flat_map(of_mode).collect()
     }
 
     pub fn streams_upgraded(&self) -> u64 {
-        self.streams_upgraded
+        self.rounds().iter().map(|round| round.streams.upgraded).sum()
+    }
+
+    fn streams_eligible(&self) -> u64 {
+        self.rounds().iter().map(|round| round.streams.eligible).sum()
     }
 
     /// The medians, ratios to plain and rounds of every mode that was played.
@@ -87,8 +122,8 @@ impl Row {
             "plain": self.plain.median,
             "accelerated": self.accelerated.median,
             "ratio": self.accelerated.ratio,
-            "streams_upgraded": self.streams_upgraded,
-            "streams_eligible": self.streams_eligible,
+            "streams_upgraded": self.streams_upgraded(),
+            "streams_eligible": self.streams_eligible(),
             "failure": self.failure,
             "plain_rounds": self.plain.rounds,
             "accelerated_rounds": self.accelerated.rounds,
@@ -138,7 +173,7 @@ impl Row {
             }
         }
         if modes.contains(&Mode::Accelerated) {
-            cells.push(format!("{} of {}", self.streams_upgraded, self.streams_eligible));
+            cells.push(format!("{} of {}", self.streams_upgraded(), self.streams_eligible()));
         }
         cells
     }
@@ -193,6 +228,8 @@ mod tests {
         row.add(Mode::Accelerated, 1.0, Streams { eligible: 1, upgraded: 1 });
         row.add(Mode::ClientAlone, 60.0, Streams::default());
         assert_eq!(row.accelerated.ratio, Some(30.0));
+        let rounds: Vec<_> = row.rounds().iter().map(|it| (it.number, it.value)).collect();
+        assert_eq!(rounds, [(1, 30.0), (1, 1.0), (1, 60.0)]);
         assert_eq!(row.cells(&[Mode::Plain, Mode::Accelerated])[4], "1 of 1");
         let cells = row.cells(&[Mode::Plain, Mode::ServerAlone, Mode::ClientAlone]);
         assert_eq!(cells[2..], ["-", "-", "60.0 us", "0.50 x"]);

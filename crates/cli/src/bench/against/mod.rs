@@ -5,24 +5,31 @@ mod calls;
 mod start;
 
 use anyhow::{bail, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{machine, obstacle_to_shunt, progress};
-use crate::figures::{figure, median};
+use crate::figures::{count, figure, median};
 use crate::{args, interrupt};
 
 pub use calls::alone;
 
 /// Something in one round, plain or with the library.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
+    pub round: u32,
     pub what: String,
     pub mode: Mode,
     pub value: f64,
     pub unit: String,
+    pub smaller_is_better: bool,
+    /// Streams that the clients counted; 0 where there are none.
+    pub streams_eligible: u64,
+    pub streams_upgraded: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     Plain,
     Shunt,
@@ -37,6 +44,10 @@ pub struct Both<'a> {
     /// Medians over the rounds.
     pub plain: f64,
     pub shunt: f64,
+    /// How many times better than plain.
+    pub ratio: f64,
+    pub streams_eligible: u64,
+    pub streams_upgraded: u64,
 }
 
 /// One for each thing that has both sides, in the order in which they first stand.
@@ -55,7 +66,15 @@ fn both_of<'a>(what: &'a str, trials: &'a [Trial]) -> Option<Both<'a>> {
     let middle = |mode| median(&of(mode).map(|it| it.value).collect::<Vec<_>>());
     let (plain, shunt) = (middle(Mode::Plain)?, middle(Mode::Shunt)?);
     let first = of(Mode::Plain).next()?;
-    Some(Both { what, unit: &first.unit, plain, shunt })
+    Some(Both {
+        what,
+        unit: &first.unit,
+        plain,
+        shunt,
+        ratio: if first.smaller_is_better { plain / shunt } else { shunt / plain },
+        streams_eligible: of(Mode::Shunt).map(|it| it.streams_eligible).sum(),
+        streams_upgraded: of(Mode::Shunt).map(|it| it.streams_upgraded).sum(),
+    })
 }
 
 pub fn passthrough(args: &args::bench::Against) -> Result<()> {
@@ -76,6 +95,14 @@ pub struct Timing {
     pub unit: &'static str,
 }
 
+pub fn take_passthrough(rounds: u32, seconds: f64) -> Result<Vec<Trial>> {
+    rounds_of(calls::take, rounds, seconds)
+}
+
+pub fn take_start(rounds: u32, seconds: f64) -> Result<Vec<Trial>> {
+    rounds_of(start::take, rounds, seconds)
+}
+
 /// Plain and with the library in turn.
 fn rounds_of(take: Take, rounds: u32, seconds: f64) -> Result<Vec<Trial>> {
     if let Some(obstacle) = obstacle_to_shunt() {
@@ -87,7 +114,7 @@ fn rounds_of(take: Take, rounds: u32, seconds: f64) -> Result<Vec<Trial>> {
             progress(&format!("round {round} of {rounds}: {}", mode.name()));
             let timings = take(mode, seconds);
             interrupt::check()?;
-            trials.extend(timings?.into_iter().map(|it| Trial::timed(mode, it)));
+            trials.extend(timings?.into_iter().map(|it| Trial::timed(round, mode, it)));
         }
     }
     progress("");
@@ -104,12 +131,16 @@ impl Mode {
 }
 
 impl Trial {
-    fn timed(mode: Mode, timing: Timing) -> Trial {
+    fn timed(round: u32, mode: Mode, timing: Timing) -> Trial {
         Trial {
+            round,
             what: timing.what,
             mode,
             value: (timing.value * 1e3).round() / 1e3,
             unit: timing.unit.to_owned(),
+            smaller_is_better: true,
+            streams_eligible: 0,
+            streams_upgraded: 0,
         }
     }
 }
@@ -123,7 +154,7 @@ fn show(args: &args::bench::Against, take: Take) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&rows)?);
         return Ok(());
     }
-    println!("medians of {} rounds of {} s", args.rounds, args.seconds);
+    println!("medians of {} of {} s", count(args.rounds, "round"), args.seconds);
     println!("{:<34} {:>12} {:>12} {:>12} {:>8}", "", "plain", "shunt", "more", "times");
     for it in all {
         let [plain, shunt, more] =
@@ -150,4 +181,30 @@ fn json(it: &Both, trials: &[Trial]) -> serde_json::Value {
         "plain_rounds": rounds(Mode::Plain),
         "shunt_rounds": rounds(Mode::Shunt),
     })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn trial(what: &str, mode: Mode, value: f64, smaller_is_better: bool) -> Trial {
+        let timing = Timing { what: what.into(), value, unit: "ns" };
+        Trial { smaller_is_better, ..Trial::timed(1, mode, timing) }
+    }
+
+    #[test]
+    fn medians_of_both_sides_are_compared() {
+        let trials = [
+            trial("a", Mode::Plain, 10.0, true),
+            trial("a", Mode::Shunt, 20.0, true),
+            trial("b", Mode::Plain, 100.0, false),
+            trial("b", Mode::Shunt, 300.0, false),
+            trial("a", Mode::Plain, 12.0, true),
+            trial("a", Mode::Shunt, 24.0, true),
+            trial("only plain", Mode::Plain, 1.0, true),
+        ];
+        let all = both(&trials);
+        let shown: Vec<_> = all.iter().map(|it| (it.what, it.plain, it.shunt, it.ratio)).collect();
+        assert_eq!(shown, [("a", 11.0, 22.0, 0.5), ("b", 100.0, 300.0, 3.0)]);
+    }
 }
