@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::case::Case;
 use super::record::Record;
-use crate::args::bench::Way;
+use crate::args::bench::{Measure, Way};
 use crate::figures;
 
 #[derive(Serialize)]
@@ -81,8 +81,11 @@ fn percentiles(rounds: &[&Record]) -> Percentiles {
     Percentiles { p50: of(|it| it.p50_us), p90: of(|it| it.p90_us), p99: of(|it| it.p99_us) }
 }
 
-/// `None` where one of them is too small to be known.
+/// `None` where one of them is too small to be known, as CPU time of nothing always is.
 fn times_better(case: &Case, mine: f64, other: f64) -> Option<f64> {
+    if case.measure == Measure::Idle {
+        return None;
+    }
     let ratio = if case.smaller_is_better() { other / mine } else { mine / other };
     Some(ratio).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
 }
@@ -95,7 +98,7 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 mod tests {
     use super::super::record::tests::record;
     use super::*;
-    use crate::args::bench::{Measure, Pin};
+    use crate::args::bench::Pin;
 
     #[test]
     fn rounds_become_medians_and_ratios() {
@@ -137,8 +140,10 @@ mod tests {
 
     #[test]
     fn nothing_is_compared_with_nothing() {
-        let case = Case::new(Measure::Idle, Pin::Two, 14);
-        assert_eq!(times_better(&case, 0.0, 1.0), None);
-        assert_eq!(times_better(&case, 1.0, 0.0), None);
+        let latency = Case::new(Measure::Latency, Pin::Two, 14);
+        assert_eq!(times_better(&latency, 0.0, 1.0), None);
+        assert_eq!(times_better(&latency, 1.0, 0.0), None);
+        let idle = Case::new(Measure::Idle, Pin::Two, 14);
+        assert_eq!(times_better(&idle, 1.0, 2.0), None);
     }
 }

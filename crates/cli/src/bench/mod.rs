@@ -28,6 +28,7 @@ use anyhow::{bail, Result};
 use crate::args::bench::{Bench, Idle, Measure, Pin, Sized, Streams, Taking, Think, Way, What};
 use crate::interrupt;
 use crate::library::{self, Library};
+use case::name;
 use pair::{Meeting, Turn};
 use record::Record;
 use summary::Summary;
@@ -89,7 +90,10 @@ fn show(cases: Vec<Case>, args: &Taking) -> Result<()> {
         bail!("nothing to measure: {}", warnings.join("; "));
     }
     let taking = Turns { cases: &cases, ways: &ways, rounds: args.rounds, seconds: args.seconds };
-    let records = taking.take()?;
+    let (records, failures) = taking.take()?;
+    if let Some(failure) = failures.first() {
+        bail!("{failure}");
+    }
     let summary = |case| Summary::new(case, args.seconds, &warnings, &records);
     let summaries: Vec<Summary> = cases.iter().map(summary).collect();
     match &summaries[..] {
@@ -146,23 +150,27 @@ struct Turns<'a> {
 }
 
 impl Turns<'_> {
-    fn take(&self) -> Result<Vec<Record>> {
+    /// What was found, and a line for each turn that failed. Only an interruption ends them.
+    fn take(&self) -> Result<(Vec<Record>, Vec<String>)> {
         let meeting = Meeting::new()?;
-        let mut records = Vec::new();
+        let (mut records, mut failures) = (Vec::new(), Vec::new());
         for round in 1..=self.rounds {
             for case in self.cases {
                 for way in case.ways().iter().copied().filter(|way| self.ways.contains(way)) {
-                    let (rounds, name) = (self.rounds, case::name(way));
-                    progress(&format!("round {round} of {rounds}: {}: {name}", case.what()));
+                    let (rounds, what) = (self.rounds, format!("{}: {}", case.what(), name(way)));
+                    progress(&format!("round {round} of {rounds}: {what}"));
                     let turn = Turn { round, way, case: *case, seconds: self.seconds };
-                    let record = meeting.run(&turn);
+                    let outcome = meeting.run(&turn);
                     interrupt::check()?;
-                    records.push(record?);
+                    match outcome {
+                        Ok(record) => records.push(record),
+                        Err(error) => failures.push(format!("{what}, round {round}: {error:#}")),
+                    }
                 }
             }
         }
         progress("");
-        Ok(records)
+        Ok((records, failures))
     }
 }
 

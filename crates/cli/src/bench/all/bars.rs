@@ -39,6 +39,8 @@ const FRAME_HEIGHT: u32 = 130;
 const FILLED: f64 = 0.8;
 /// Pixels of a letter of a group's name, or so.
 const LETTER_WIDTH: usize = 7;
+/// Pixels between a bar and its value.
+const GAP: i32 = 5;
 /// Room beyond the longest bar for its value.
 const BEYOND: f64 = 1.18;
 const BEYOND_LOGARITHMIC: f64 = 4.0;
@@ -112,6 +114,7 @@ where
         .x_desc(plot.x)
         .disable_y_mesh()
         .light_line_style(TRANSPARENT)
+        .set_tick_mark_size(LabelAreaPosition::Left, 0)
         .y_labels(plot.groups.len() * 2)
         .y_label_formatter(&name)
         .x_label_formatter(&|x| number(*x))
@@ -159,8 +162,9 @@ where
         .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
     let style = TextStyle::from((FONT, 12).into_font()).pos(Pos::new(HPos::Left, VPos::Center));
     let value = |(top, bottom, value): &(f64, f64, f64)| {
-        let text = format!("  {}", figure(*value, plot.unit));
-        Text::new(text, (value.max(from), (top + bottom) / 2.0), style.clone())
+        let text = figure(*value, plot.unit);
+        EmptyElement::at((value.max(from), (top + bottom) / 2.0))
+            + Text::new(text, (GAP, 0), style.clone())
     };
     chart.draw_series(places.iter().map(value))?;
     Ok(())

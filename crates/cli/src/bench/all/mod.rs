@@ -88,7 +88,9 @@ fn take(
         _ => {
             let (cases, obstacles): (Vec<Case>, _) = possible(plan.cases(part));
             not_measured.extend(obstacles);
-            run::write(&path, &Turns { cases: &cases, ways, rounds, seconds }.take()?)
+            let (records, failures) = Turns { cases: &cases, ways, rounds, seconds }.take()?;
+            not_measured.extend(failures);
+            run::write(&path, &records)
         }
     }
 }

@@ -40,7 +40,7 @@ impl Plan {
     /// How long one round of one way takes.
     pub fn seconds(&self, part: Part) -> f64 {
         match part {
-            Part::Idle if !self.is_quick => self.seconds.max(IDLE_SECONDS_MIN),
+            Part::Idle => self.seconds.max(IDLE_SECONDS_MIN),
             _ => self.seconds,
         }
     }

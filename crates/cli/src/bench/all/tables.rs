@@ -62,6 +62,10 @@ fn of_cases(cases: &[Case], records: &[Record]) -> String {
     let mut head = vec![String::new()];
     head.extend(ways.iter().map(|(_, title)| (*title).to_owned()));
     head.push("Shunt to TCP".into());
+    let has_limit = is_taken(Way::Copy);
+    if has_limit {
+        head.push("of the limit".into());
+    }
     if let Some(cpu) = &cpu {
         head.extend([format!("{}, kernel TCP", cpu.title), format!("{}, Shunt", cpu.title)]);
     }
@@ -69,6 +73,9 @@ fn of_cases(cases: &[Case], records: &[Record]) -> String {
         let mut cells = vec![label(case)];
         cells.extend(ways.iter().map(|(way, _)| value(case, find(lines, *way))));
         cells.push(ratio(find(lines, Way::Shunt)));
+        if has_limit {
+            cells.push(share(find(lines, Way::Shunt), find(lines, Way::Copy)));
+        }
         if let Some(cpu) = &cpu {
             let of = |way| {
                 find(lines, way).map_or(ABSENT.into(), |line| figure((cpu.of)(line), cpu.unit))
@@ -203,6 +210,12 @@ fn ratio(line: Option<&Line>) -> String {
     line.and_then(|line| line.ratio_to_tcp).map_or(ABSENT.into(), times)
 }
 
+/// How much of the limit is reached.
+fn share(line: Option<&Line>, limit: Option<&Line>) -> String {
+    let share = line.zip(limit).map(|(line, limit)| line.value / limit.value * 100.0);
+    share.map_or(ABSENT.into(), |share| format!("{share:.0} %"))
+}
+
 fn times(ratio: f64) -> String {
     figure(ratio, "x")
 }
@@ -221,6 +234,7 @@ fn markdown(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> Strin
 mod tests {
     use super::super::run::tests::example;
     use super::*;
+    use crate::bench::record::tests::record;
 
     #[test]
     fn a_part_is_a_table_with_a_row_for_each_case() {
@@ -236,6 +250,17 @@ mod tests {
             ]
         );
         assert_eq!(super::table(Part::Latency, &Run::default()), None);
+    }
+
+    #[test]
+    fn bandwidth_is_compared_with_the_limit() {
+        let mut run = example();
+        let case = Case::new(Measure::Stream, Pin::Two, 131_072);
+        run.records.push(record(case, Way::Copy, 0.0, 20_000));
+        let table = table(Part::Stream, &run).unwrap();
+        let row = "| 128 KiB | 0.13 GB/s | 2.62 GB/s | 1.31 GB/s | 10.0 x | 50 % |";
+        assert!(table.contains(row), "{table}");
+        assert!(table.lines().nth(2).is_some_and(|row| row.contains("| - |")), "{table}");
     }
 
     #[test]
