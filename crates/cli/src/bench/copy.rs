@@ -9,7 +9,10 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use super::mapping;
 
@@ -74,9 +77,15 @@ impl CopyEnd {
     }
 
     pub fn close_writing(&mut self) {
+        self.empty_slot().store(END, Release);
+    }
+
+    /// The word of the next outward slot, once the slot is empty.
+    fn empty_slot(&self) -> &'static AtomicU32 {
         let word = word(self.out, self.next_out);
+        // SYNC emptied -> CopyEnd::read: every byte of the slot has been copied out.
         wait(|| word.load(Acquire) == 0);
-        word.store(END, Release);
+        word
     }
 
     fn after(&self, slot: usize) -> usize {
@@ -94,13 +103,13 @@ impl CopyEnd {
 impl Write for CopyEnd {
     /// Copies one piece, once its slot is empty.
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        let word = word(self.out, self.next_out);
-        wait(|| word.load(Acquire) == 0);
+        let word = self.empty_slot();
         let count = from.len().min(self.piece);
         let to = self.piece(self.out, self.next_out);
         // SAFETY: the slot is empty, so the other process does not touch it; `count` bytes fit, and
         // the slice is no part of the mapping.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, count) };
+        // SYNC filled -> CopyEnd::read: every byte of the slot is written.
         word.store(count as u32, Release);
         self.next_out = self.after(self.next_out);
         Ok(count)
@@ -114,10 +123,11 @@ impl Write for CopyEnd {
 impl Read for CopyEnd {
     /// Takes what is there, at least a byte, and no more than stays in the nearest cache.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        wait(|| word(self.inward, self.next_inward).load(Acquire) != 0);
+        wait(|| word(self.inward, self.next_inward).load(Relaxed) != 0);
         let (mut read, length) = (0, into.len().min(PIECE_MAX));
         while read < length {
             let word = word(self.inward, self.next_inward);
+            // SYNC filled -> CopyEnd::write: every byte of the slot is written.
             let filled = match word.load(Acquire) {
                 0 | END => break,
                 filled => (filled as usize).min(self.piece),
@@ -132,6 +142,7 @@ impl Read for CopyEnd {
             if self.taken >= filled {
                 self.taken = 0;
                 self.next_inward = self.after(self.next_inward);
+                // SYNC emptied -> CopyEnd::empty_slot: every byte of the slot has been copied out.
                 word.store(0, Release);
             }
         }
@@ -139,7 +150,7 @@ impl Read for CopyEnd {
     }
 }
 
-fn word<'a>(slots: NonNull<Slots>, index: usize) -> &'a AtomicU32 {
+fn word(slots: NonNull<Slots>, index: usize) -> &'static AtomicU32 {
     // SAFETY: mapped for ever; the words are atomics and nothing else refers to them.
     let word: *const Word = unsafe { &raw const (*slots.as_ptr()).words[index] };
     // SAFETY: as above.
