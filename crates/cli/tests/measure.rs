@@ -95,6 +95,12 @@ fn one_process_is_timed_plain_and_with_the_library() {
 }
 
 #[test]
+fn a_way_that_a_measure_does_not_have_is_refused_in_words() {
+    let output = shunt().args(["bench", "connect", "--only", "ring,copy"]).output().unwrap();
+    assert_one_line(&output, &["nothing to measure", "no way"]);
+}
+
+#[test]
 fn a_run_is_a_folder_of_raw_data_tables_and_plots() {
     let folder = Folder::new();
     let run = folder.path("run");

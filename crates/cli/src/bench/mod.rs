@@ -80,25 +80,30 @@ fn idle(args: &Idle) -> Result<()> {
 /// Measures some cases and prints what they came to.
 fn show(cases: Vec<Case>, args: &Taking) -> Result<()> {
     let (ways, mut warnings) = ways(&args.only);
+    let (cases, obstacles) = possible(cases);
+    warnings.extend(obstacles);
+    let is_taken = |way: &Way| cases.iter().any(|case| case.ways().contains(way));
+    if !ways.iter().any(is_taken) {
+        warnings.push("no way that is left makes sense here".into());
+        bail!("nothing to measure: {}", warnings.join("; "));
+    }
     warnings.extend(machine::warnings());
     if args.pin == Pin::Two && crate::child::cores().len() < 2 {
         warnings.push("there is one core only, so both processes share it".into());
     }
-    let (cases, obstacles) = possible(cases);
-    warnings.extend(obstacles);
-    if !cases.iter().any(|case| case.ways().iter().any(|way| ways.contains(way))) {
-        bail!("nothing to measure: {}", warnings.join("; "));
-    }
-    let taking = Turns { cases: &cases, ways: &ways, rounds: args.rounds, seconds: args.seconds };
-    let (records, failures) = taking.take()?;
+    let turns = Turns { cases: &cases, ways: &ways, rounds: args.rounds, seconds: args.seconds };
+    let (records, failures) = turns.take()?;
     if let Some(failure) = failures.first() {
         bail!("{failure}");
     }
     let summary = |case| Summary::new(case, args.seconds, &warnings, &records);
-    let summaries: Vec<Summary> = cases.iter().map(summary).collect();
-    match &summaries[..] {
-        [one] if args.json => println!("{}", serde_json::to_string_pretty(one)?),
-        several if args.json => println!("{}", serde_json::to_string_pretty(several)?),
+    print(&cases.iter().map(summary).collect::<Vec<_>>(), args.json)
+}
+
+fn print(summaries: &[Summary], as_json: bool) -> Result<()> {
+    match summaries {
+        [one] if as_json => println!("{}", serde_json::to_string_pretty(one)?),
+        several if as_json => println!("{}", serde_json::to_string_pretty(several)?),
         _ => {
             let tables: Vec<String> = summaries.iter().map(Summary::table).collect();
             print!("{}", tables.join("\n"));
