@@ -1,15 +1,17 @@
 //! `passthrough`: what calls cost on descriptors that are no streams.
 //!
 //! The calls are made in a process of their own, which is this executable with a hidden command,
-//! plain or with the library. They go through the symbols that the library puts itself before.
+//! plain or with the library. They go through the symbols that the library puts itself before. They
+//! are made twice: while the process has no stream, and beside one that was upgraded.
 // UNSAFETY: calls libc, on descriptors and buffers of its own.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::RawFd;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -19,6 +21,8 @@ use crate::bench::pair::{preload, Peer};
 use crate::child;
 use crate::figures::median;
 use crate::library::{PRELOAD_VARIABLE, REPORT_DIR_VARIABLE};
+use crate::report;
+use crate::run::ReportDir;
 
 /// Calls between two looks at the clock.
 const BATCH: u32 = 64;
@@ -51,30 +55,67 @@ const CALLS: [Call; 10] = [
     Call { what: "open and close /dev/null", open: null, once: |_, _| open_and_close() },
 ];
 
+/// Behind the names of calls that were made beside a stream.
+pub const BESIDE: &str = ", beside a stream";
+/// Messages on that stream, and after how many of them the library gets time to upgrade it.
+const MESSAGES: usize = 200;
+const MESSAGES_AT_A_TIME: usize = 10;
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// Starts the process and reads what it found.
 pub fn take(mode: Mode, seconds: f64) -> Result<Vec<Timing>> {
+    let counters = ReportDir::create()?;
+    let outcome = take_counted(mode, seconds, &counters);
+    let streams_upgraded = report::sum(&counters.read().processes, None).streams_upgraded;
+    counters.remove();
+    let plain = CALLS.iter().map(|call| (call.what.to_owned(), 0));
+    let beside = CALLS.iter().map(|call| (format!("{}{BESIDE}", call.what), streams_upgraded));
+    let timing =
+        |((what, streams_upgraded), value)| Timing { what, value, unit: "ns", streams_upgraded };
+    Ok(plain.chain(beside).zip(outcome?).map(timing).collect())
+}
+
+fn take_counted(mode: Mode, seconds: f64, counters: &ReportDir) -> Result<Vec<f64>> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["bench-calls", &seconds.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.env_remove(PRELOAD_VARIABLE).env_remove(REPORT_DIR_VARIABLE);
     if mode == Mode::Shunt {
-        command.env(PRELOAD_VARIABLE, preload()?);
+        command.env(PRELOAD_VARIABLE, preload()?).env(REPORT_DIR_VARIABLE, counters.path());
     }
     child::ends_with_us(&mut command);
     child::on_core(&mut command, 0);
     let line = Peer::start(command)?.line().context("the calls failed")?;
-    let times: Vec<f64> = serde_json::from_str(&line)?;
-    let timing = |(call, value): (&Call, f64)| Timing { what: call.what.into(), value, unit: "ns" };
-    Ok(CALLS.iter().zip(times).map(timing).collect())
+    Ok(serde_json::from_str(&line)?)
 }
 
-/// The hidden command: ns for each of the calls.
+/// The hidden command: ns for each of the calls, then for each beside a stream.
 pub fn alone(args: &CallsAlone) -> Result<()> {
     child::end_after(args.seconds + PATIENCE_SECONDS);
-    let each = args.seconds / CALLS.len() as f64;
-    let times: io::Result<Vec<f64>> = CALLS.iter().map(|call| time(call, each)).collect();
-    println!("{}", serde_json::to_string(&times?)?);
+    let each = args.seconds / (2 * CALLS.len()) as f64;
+    let time_all = || CALLS.iter().map(|call| time(call, each)).collect::<io::Result<Vec<f64>>>();
+    let mut times = time_all()?;
+    let _stream = stream_to_itself()?;
+    times.extend(time_all()?);
+    println!("{}", serde_json::to_string(&times)?);
     Ok(())
+}
+
+/// Both ends of a stream that has carried enough to be upgraded.
+fn stream_to_itself() -> io::Result<[TcpStream; 2]> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut ends = [TcpStream::connect(listener.local_addr()?)?, listener.accept()?.0];
+    let mut message = [0; BYTES];
+    for number in 1..=MESSAGES {
+        let [one, other] = &mut ends;
+        let (from, to) = if number % 2 == 0 { (one, other) } else { (other, one) };
+        from.write_all(&message)?;
+        to.read_exact(&mut message)?;
+        if number % MESSAGES_AT_A_TIME == 0 {
+            std::thread::sleep(PAUSE);
+        }
+    }
+    Ok(ends)
 }
 
 /// The median over batches, so that what interrupts one of them does not count.

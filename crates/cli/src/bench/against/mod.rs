@@ -12,7 +12,7 @@ use super::{machine, obstacle_to_shunt, progress};
 use crate::figures::{count, figure, median};
 use crate::{args, interrupt};
 
-pub use calls::alone;
+pub use calls::{alone, BESIDE};
 
 /// Something in one round, plain or with the library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct Trial {
     pub value: f64,
     pub unit: String,
     pub smaller_is_better: bool,
-    /// Streams that the clients counted; 0 where there are none.
+    /// Streams that were counted while this ran; 0 where there are none.
     pub streams_eligible: u64,
     pub streams_upgraded: u64,
 }
@@ -93,6 +93,8 @@ pub struct Timing {
     pub what: String,
     pub value: f64,
     pub unit: &'static str,
+    /// Of this process, while it was timed.
+    pub streams_upgraded: u64,
 }
 
 pub fn take_passthrough(rounds: u32, seconds: f64) -> Result<Vec<Trial>> {
@@ -140,14 +142,24 @@ impl Trial {
             unit: timing.unit.to_owned(),
             smaller_is_better: true,
             streams_eligible: 0,
-            streams_upgraded: 0,
+            streams_upgraded: timing.streams_upgraded,
         }
     }
 }
 
+/// Calls that were to be made beside an upgraded stream, and had none.
+pub fn warning(trials: &[Trial]) -> Option<String> {
+    let has_none = |it: &&Trial| {
+        it.mode == Mode::Shunt && it.what.ends_with(BESIDE) && it.streams_upgraded == 0
+    };
+    let count = trials.iter().filter(has_none).count();
+    (count > 0).then(|| "the stream beside which calls were made was not upgraded".into())
+}
+
 fn show(args: &args::bench::Against, take: Take) -> Result<()> {
-    let warnings = machine::warnings();
+    let mut warnings = machine::warnings();
     let trials = rounds_of(take, args.rounds, args.seconds)?;
+    warnings.extend(warning(&trials));
     let all = both(&trials);
     if args.json {
         let rows: Vec<_> = all.iter().map(|it| json(it, &trials)).collect();
@@ -155,12 +167,12 @@ fn show(args: &args::bench::Against, take: Take) -> Result<()> {
         return Ok(());
     }
     println!("medians of {} of {} s", count(args.rounds, "round"), args.seconds);
-    println!("{:<34} {:>12} {:>12} {:>12} {:>8}", "", "plain", "shunt", "more", "times");
+    println!("{:<48} {:>12} {:>12} {:>12} {:>8}", "", "plain", "shunt", "more", "times");
     for it in all {
         let [plain, shunt, more] =
             [it.plain, it.shunt, it.shunt - it.plain].map(|value| figure(value, it.unit));
         let times = it.shunt / it.plain;
-        println!("{:<34} {plain:>12} {shunt:>12} {more:>12} {times:>8.2}", it.what);
+        println!("{:<48} {plain:>12} {shunt:>12} {more:>12} {times:>8.2}", it.what);
     }
     warnings.iter().for_each(|warning| println!("warning: {warning}"));
     Ok(())
@@ -188,8 +200,16 @@ pub mod tests {
     use super::*;
 
     pub fn trial(what: &str, mode: Mode, value: f64, smaller_is_better: bool) -> Trial {
-        let timing = Timing { what: what.into(), value, unit: "ns" };
+        let timing = Timing { what: what.into(), value, unit: "ns", streams_upgraded: 0 };
         Trial { smaller_is_better, ..Trial::timed(1, mode, timing) }
+    }
+
+    #[test]
+    fn calls_beside_no_stream_are_told() {
+        let beside = trial("dup, beside a stream", Mode::Shunt, 1.0, true);
+        assert!(warning(std::slice::from_ref(&beside)).is_some());
+        assert_eq!(warning(&[Trial { streams_upgraded: 2, ..beside }]), None);
+        assert_eq!(warning(&[trial("dup", Mode::Shunt, 1.0, true)]), None);
     }
 
     #[test]

@@ -28,5 +28,6 @@ pub fn take(mode: Mode, seconds: f64) -> Result<Vec<Timing>> {
         ensure!(status.success(), "{PROGRAM} failed ({status})");
     }
     let value = median(&times[NOT_COUNTED..]).unwrap_or(0.0);
-    Ok(vec![Timing { what: format!("start and end of {PROGRAM}"), value, unit: "us" }])
+    let what = format!("start and end of {PROGRAM}");
+    Ok(vec![Timing { what, value, unit: "us", streams_upgraded: 0 }])
 }

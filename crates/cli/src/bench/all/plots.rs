@@ -11,7 +11,7 @@ use super::plan::MANY_ACTIVE;
 use super::run::Run;
 use super::tables::{label, title};
 use crate::args::bench::{Measure, Part, Pin, Way};
-use crate::bench::against::{both, Trial};
+use crate::bench::against::{both, Both, BESIDE};
 use crate::bench::case::Case;
 use crate::bench::line::{lines, Line};
 
@@ -229,7 +229,7 @@ const BARS: &[BarPlot] = &[
         x: "ns",
         unit: "ns",
         is_logarithmic: false,
-        groups: |run| plain_and_shunt(&run.passthrough),
+        groups: calls,
     },
     BarPlot {
         part: Part::Apps,
@@ -271,18 +271,23 @@ fn cpu_per_million(run: &Run) -> Vec<Group> {
         .collect()
 }
 
-fn plain_and_shunt(trials: &[Trial]) -> Vec<Group> {
+/// A bar for each call plain and with the library, and one for the library beside a stream.
+fn calls(run: &Run) -> Vec<Group> {
+    let all = both(&run.passthrough);
     let bar = |series: &str, way, value| Bar { series: series.into(), colour: colour(way), value };
-    let group = |it: crate::bench::against::Both| Group {
-        name: it.what.to_owned(),
-        bars: vec![bar("plain", Way::Tcp, it.plain), bar("with the library", Way::Shunt, it.shunt)],
+    let group = |it: &Both| {
+        let mut bars =
+            vec![bar("plain", Way::Tcp, it.plain), bar("with the library", Way::Shunt, it.shunt)];
+        let beside = all.iter().find(|other| other.what.strip_suffix(BESIDE) == Some(it.what));
+        bars.extend(beside.map(|it| bar("with it, beside a stream", Way::Ring, it.shunt)));
+        Group { name: it.what.to_owned(), bars }
     };
-    both(trials).into_iter().map(group).collect()
+    all.iter().filter(|it| !it.what.ends_with(BESIDE)).map(group).collect()
 }
 
 fn times_plain(run: &Run) -> Vec<Group> {
     let bar = |series: &str, way, value| Bar { series: series.into(), colour: colour(way), value };
-    let group = |it: crate::bench::against::Both| Group {
+    let group = |it: Both| Group {
         name: it.what.to_owned(),
         bars: vec![bar("plain", Way::Tcp, 1.0), bar("accelerated", Way::Shunt, it.ratio)],
     };

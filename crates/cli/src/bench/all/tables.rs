@@ -3,7 +3,7 @@
 use super::plan::{LARGE, SMALL};
 use super::run::Run;
 use crate::args::bench::{Measure, Part, Pin, Way};
-use crate::bench::against::{both, Both, Trial};
+use crate::bench::against::{self, both, Both, Trial};
 use crate::bench::case::Case;
 use crate::bench::line::{lines, Line};
 use crate::bench::record::Record;
@@ -31,7 +31,7 @@ pub fn warnings(run: &Run) -> Vec<String> {
         let warnings = warnings_about(case, &lines(case, &run.records));
         warnings.into_iter().map(move |warning| format!("{what}, {cores}: {warning}"))
     };
-    run.cases().iter().flat_map(of_case).collect()
+    run.cases().iter().flat_map(of_case).chain(against::warning(&run.passthrough)).collect()
 }
 
 /// The table of one part; `None` if it was not measured.
