@@ -40,7 +40,11 @@ pub fn all(args: &All) -> Result<()> {
     for part in plan.parts() {
         eprintln!("{}", name(part));
         let outcome = take(part, &plan, &ways, &folder, &mut not_measured);
-        interrupt::check()?;
+        if let Err(error) = interrupt::check() {
+            // Removed if it is empty: it would be in the way of the next run.
+            let _ = std::fs::remove_dir(&folder);
+            return Err(error);
+        }
         if let Err(error) = outcome {
             not_measured.push(format!("{}: {error:#}", name(part)));
         }
