@@ -107,25 +107,29 @@ impl Summary {
 }
 
 /// What the rounds say about the machine, and about Shunt's streams.
-pub fn warnings_about(case: &Case, ways: &[Line]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for line in ways {
-        let least = line.values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = line.values.iter().copied().fold(0.0, f64::max);
-        let spread = (most - least) / line.value;
-        // CPU time of nothing is too little to be compared.
-        if spread > SPREAD_MAX && case.measure != Measure::Idle {
-            let (way, percent) = (name(line.way), (spread * 100.0).round());
-            warnings.push(format!(
-                "{way} differed by {percent} % between rounds: the machine is noisy; end other programs, or take more rounds"
-            ));
-        }
-        warnings.extend(warning_about_upgrades(case, line));
-    }
-    warnings
+fn warnings_about(case: &Case, ways: &[Line]) -> Vec<String> {
+    let of_line = |line| {
+        let spread = wide_spread(case, line).map(|percent| {
+            let way = name(line.way);
+            format!(
+                "{way} differed by {percent:.0} % between rounds: the machine is noisy; end other programs, or take more rounds"
+            )
+        });
+        spread.into_iter().chain(warning_about_upgrades(case, line))
+    };
+    ways.iter().flat_map(of_line).collect()
 }
 
-fn warning_about_upgrades(case: &Case, line: &Line) -> Option<String> {
+/// By how many percent the rounds differ, if it is more than they may.
+pub fn wide_spread(case: &Case, line: &Line) -> Option<f64> {
+    let least = line.values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = line.values.iter().copied().fold(0.0, f64::max);
+    let spread = (most - least) / line.value;
+    // CPU time of nothing is too little to be compared.
+    (spread > SPREAD_MAX && case.measure != Measure::Idle).then_some(spread * 100.0)
+}
+
+pub fn warning_about_upgrades(case: &Case, line: &Line) -> Option<String> {
     if line.way != Way::Shunt || case.is_too_short_to_upgrade() {
         return None;
     }

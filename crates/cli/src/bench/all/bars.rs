@@ -41,6 +41,8 @@ const FILLED: f64 = 0.8;
 const LETTER_WIDTH: usize = 7;
 /// Pixels between a bar and its value.
 const GAP: i32 = 5;
+/// Between a name and the axis; an ordinary one at the end is not drawn.
+const BLANK: char = '\u{a0}';
 /// Room beyond the longest bar for its value.
 const BEYOND: f64 = 1.18;
 const BEYOND_LOGARITHMIC: f64 = 4.0;
@@ -107,7 +109,7 @@ where
         plot.groups
             .get(y.round().max(0.0) as usize)
             .filter(|_| is_group)
-            .map_or_else(String::new, |group| group.name.clone())
+            .map_or_else(String::new, |group| format!("{}{BLANK}", group.name))
     };
     chart
         .configure_mesh()

@@ -7,7 +7,7 @@ use crate::bench::against::{self, both, Both, Trial};
 use crate::bench::case::Case;
 use crate::bench::line::{lines, Line};
 use crate::bench::record::Record;
-use crate::bench::summary::warnings_about;
+use crate::bench::summary::{warning_about_upgrades, wide_spread};
 use crate::figures::{count, figure};
 
 /// Those that a table has a column for, in this order, and what they are called there.
@@ -24,14 +24,30 @@ pub fn title(way: Way) -> &'static str {
     WAYS.iter().find(|(it, _)| *it == way).map_or("", |(_, title)| title)
 }
 
-/// What the rounds say against themselves, with the case that it is about.
+/// What the rounds say against themselves, and where streams stayed on TCP.
 pub fn warnings(run: &Run) -> Vec<String> {
-    let of_case = |case: &Case| {
-        let (what, cores) = (case.what(), case.cores());
-        let warnings = warnings_about(case, &lines(case, &run.records));
-        warnings.into_iter().map(move |warning| format!("{what}, {cores}: {warning}"))
-    };
-    run.cases().iter().flat_map(of_case).chain(against::warning(&run.passthrough)).collect()
+    let mut warnings = Vec::new();
+    let mut wide: Vec<(f64, String)> = Vec::new();
+    let mut figures = 0;
+    for case in run.cases() {
+        let what = format!("{}, {}", case.what(), case.cores());
+        for line in lines(&case, &run.records) {
+            figures += 1;
+            let spread = wide_spread(&case, &line);
+            wide.extend(spread.map(|percent| (percent, format!("{}, {what}", title(line.way)))));
+            let upgrades = warning_about_upgrades(&case, &line);
+            warnings.extend(upgrades.map(|warning| format!("{what}: {warning}")));
+        }
+    }
+    wide.sort_by(|one, other| other.0.total_cmp(&one.0));
+    if let Some((most, what)) = wide.first() {
+        let count = wide.len();
+        warnings.push(format!(
+            "{count} of {figures} figures differed by more than 30 % between rounds, most by {most:.0} % ({what}): the machine is noisy; end other programs, or take more rounds"
+        ));
+    }
+    warnings.extend(against::warning(&run.passthrough));
+    warnings
 }
 
 /// The table of one part; `None` if it was not measured.
@@ -261,6 +277,23 @@ mod tests {
         let row = "| 128 KiB | 0.13 GB/s | 2.62 GB/s | 1.31 GB/s | 10.0 x | 50 % |";
         assert!(table.contains(row), "{table}");
         assert!(table.lines().nth(2).is_some_and(|row| row.contains("| - |")), "{table}");
+    }
+
+    #[test]
+    fn noise_is_one_line_however_much_there_is() {
+        let mut run = example();
+        run.records.iter_mut().for_each(|record| record.streams_upgraded = None);
+        assert!(warnings(&run).is_empty());
+        for pin in [Pin::Two, Pin::One] {
+            run.records.push(record(Case::new(Measure::Latency, pin, 8), Way::Tcp, 400.0, 10));
+        }
+        let warnings = warnings(&run);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("2 of 30 figures"), "{warnings:?}");
+        assert!(
+            warnings[0].contains("kernel TCP, half a round trip, 8 bytes, both"),
+            "{warnings:?}"
+        );
     }
 
     #[test]
