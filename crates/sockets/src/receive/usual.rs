@@ -104,6 +104,6 @@ pub(super) fn take_locked(socket: &Socket, recv: &mut RecvSide, part: Part) -> T
 /// Whether a call that finds nothing in the ring has nothing else to be told of.
 #[inline(always)]
 fn nothing_else_is_told(socket: &Socket, recv: &RecvSide) -> bool {
-    !(recv.peer_shut || recv.fin_held || socket.shut_reading.load(Relaxed))
-        && !socket.companion_stirred.is_set()
+    let ended = recv.peer_shut || recv.fin_held || socket.shut_reading.load(Relaxed);
+    !ended && !socket.companion_stirred.is_set()
 }
