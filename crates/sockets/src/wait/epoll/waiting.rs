@@ -26,6 +26,12 @@ pub struct Limits {
     pub mask: *const libc::sigset_t,
 }
 
+impl Limits {
+    fn only_looks(&self) -> bool {
+        self.timeout == Some(0)
+    }
+}
+
 /// `epoll_wait` and its relatives.
 ///
 /// # Safety
@@ -42,7 +48,8 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         return Outcome::PassThrough;
     }
     take_over(index);
-    let began = clock::now_ns();
+    // One that only looks is over in any case.
+    let began = if limits.only_looks() { 0 } else { clock::now_ns() };
     if set.managed.load(SeqCst) == 0 {
         // SAFETY: as above.
         if let Some(outcome) = unsafe { wait_unmanaged(set, set_fd, events, count, limits, began) }
@@ -65,16 +72,22 @@ unsafe fn wait_unmanaged(
     limits: Limits,
     began: u64,
 ) -> Option<Outcome> {
-    set.begin_sleep();
+    // Who only looks is not to be woken.
+    let sleeps = !limits.only_looks();
+    if sleeps {
+        set.begin_sleep();
+    }
     let touched = set.touched.load(SeqCst);
     let era = if touched { set.inner.lock().era } else { Era::default() };
     let native = set.managed.load(SeqCst) == 0;
     // SAFETY: the program's own arguments.
     let got =
         native.then(|| unsafe { native_wait(set_fd, events, count, limits.timeout, limits.mask) });
-    let errno = shunt_os::errno();
-    set.end_sleep();
-    set_errno(errno);
+    if sleeps {
+        let errno = shunt_os::errno();
+        set.end_sleep();
+        set_errno(errno);
+    }
     // Otherwise it became ours at this moment, and nobody was asked.
     let got = got?;
     if got < 0 {
@@ -399,7 +412,7 @@ fn kernel_is_first(set: &Set, count: usize, limits: &Limits) -> Option<Asked> {
     let inner = set.inner.lock();
     let asks = !inner.candidates.is_empty()
         && (inner.registrations.apart() != 0
-            || limits.timeout == Some(0)
+            || limits.only_looks()
             || inner.candidates.has_after_kernel()
             || set.turn.is_due(doings(&inner.links)))
         // If it filled its room last time, the rings' turn has come.
