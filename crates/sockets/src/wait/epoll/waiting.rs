@@ -335,7 +335,7 @@ unsafe fn wait_managed(
     began: u64,
 ) -> Outcome {
     let handled = critical::handled();
-    let mut spun = false;
+    let (mut spun, mut in_vain) = (false, false);
     loop {
         drain_links(set);
         let asked = kernel_is_first(set, count, &limits);
@@ -367,12 +367,12 @@ unsafe fn wait_managed(
             let stirred =
                 || links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint();
             match blocking::spin_until(&set.policy, start, spin, stirred) {
-                Spun::Changed => {
-                    set.policy.observe(0, false);
+                Spun::Changed(took_ns) => {
+                    set.policy.caught(took_ns);
                     continue;
                 }
                 Spun::LostCore => set.policy.overloaded(),
-                Spun::InVain => {}
+                Spun::InVain => in_vain = true,
             }
         }
         // To the program the thread sleeps already.
@@ -381,7 +381,8 @@ unsafe fn wait_managed(
         }
         let era = set.inner.lock().era;
         // SAFETY: the caller's buffer.
-        let slept = unsafe { sleep(set, set_fd, events, count, limits, began) };
+        let slept = unsafe { sleep(set, set_fd, events, count, limits, (began, in_vain)) };
+        in_vain = false;
         match slept {
             Err(()) => return Outcome::Genuine(-1),
             Ok(sifted) if sifted.kept > 0 => {
@@ -513,7 +514,7 @@ unsafe fn sleep(
     events: *mut epoll_event,
     count: usize,
     limits: Limits,
-    began: u64,
+    (began, in_vain): (u64, bool),
 ) -> Result<Sifted, ()> {
     set.begin_sleep();
     let stirred = {
@@ -528,7 +529,7 @@ unsafe fn sleep(
         // SAFETY: the caller's buffer.
         let got = unsafe { native_wait(set_fd, events, count as i32, left, limits.mask) };
         let errno = shunt_os::errno();
-        set.policy.observe(clock::now_ns() - began, true);
+        set.policy.slept(clock::now_ns() - began, in_vain);
         result = match got {
             ..0 => Err(()),
             // SAFETY: the kernel wrote `got` events.

@@ -211,7 +211,7 @@ fn links_of(streams: impl Iterator<Item = &'static Socket>) -> Vec<&'static Link
 fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Outcome {
     park::test_cancel();
     let (began, handled) = (clock::now_ns(), critical::handled());
-    let mut spun = false;
+    let (mut spun, mut spun_from) = (false, None);
     let mut box_: Option<BellBox> = None;
     let mut held: Option<Held> = None;
     let outcome = loop {
@@ -247,12 +247,12 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             spun = true;
             let start = clock::now_ns();
             match blocking::spin_until(&POLICY, start, spin, || changed(list)) {
-                Spun::Changed => {
-                    POLICY.observe(0, false);
+                Spun::Changed(took_ns) => {
+                    POLICY.caught(took_ns);
                     continue;
                 }
                 Spun::LostCore => POLICY.overloaded(),
-                Spun::InVain => {}
+                Spun::InVain => spun_from = Some(start),
             }
         }
         let left = || timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
@@ -261,7 +261,8 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             break told_to_interrupted(list, libc::EINTR);
         }
         let held = held.get_or_insert_with(|| Held::of(list));
-        let slept = sleep(list, held, box_.get_or_insert_with(bells::take), left, mask);
+        let bell_box = box_.get_or_insert_with(bells::take);
+        let slept = sleep(list, held, bell_box, left, mask, spun_from.take());
         let errno = shunt_os::errno();
         // A number may name something else by now.
         prepare(list);
@@ -291,23 +292,25 @@ fn told_to_interrupted(list: &mut [pollfd], number: i32) -> Outcome {
 }
 
 /// Sleeps until the numbers of the list are worth another look. A thread that is woken for nothing sleeps
-/// on: the kernel, which nothing wakes, would not look whom they name now. False is the kernel's error,
-/// in `errno`.
+/// on: the kernel, which nothing wakes, would not look whom they name now. `spun_from`: when a spin in vain
+/// began. False is the kernel's error, in `errno`.
 fn sleep(
     list: &mut [pollfd],
     held: &mut Held,
     bell_box: &mut BellBox,
     left: impl Fn() -> Option<u64>,
     mask: *const sigset_t,
+    mut spun_from: Option<u64>,
 ) -> bool {
     loop {
         if held.forget_lost(list) {
             return true;
         }
-        let began = clock::now_ns();
+        let in_vain = spun_from.is_some();
+        let began = spun_from.take().unwrap_or_else(clock::now_ns);
         let slept = sleep_once(list, held, bell_box, &left, mask);
         if slept != Slept::Not {
-            POLICY.observe(clock::now_ns() - began, true);
+            POLICY.slept(clock::now_ns() - began, in_vain);
         }
         match slept {
             Slept::Failed => return false,
