@@ -52,7 +52,9 @@ def cases(way, start, lines, stop="", only=(), env=None, name="session", seconds
 
 
 def told(output):
-    output = output.replace(os.environ["work"].encode(), b"$work")
+    # Some programs name folders by what they are behind links.
+    for work in {os.path.realpath(os.environ["work"]), os.environ["work"]}:
+        output = output.replace(work.encode(), b"$work")
     text = output.decode(errors="replace").strip()
     if len(text) <= SHORT:
         return " ".join(text.split())
