@@ -123,7 +123,29 @@ pub unsafe extern "C" fn recvfrom(
     address: *mut sockaddr,
     address_len: *mut socklen_t,
 ) -> ssize_t {
+    match usual(|| calls::receive_at_once(fd, buffer, len, flags)) {
+        Some(count @ 0..) if !address.is_null() => {
+            let received = || Outcome::Handled(count);
+            boundary(|| unsafe { messages::no_address(address_len, received()) }, || count)
+        }
+        Some(answer) => answer,
+        None => unsafe { recvfrom_otherwise(fd, buffer, len, flags, address, address_len) },
+    }
+}
+
+#[inline(never)]
+unsafe fn recvfrom_otherwise(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_len: *mut socklen_t,
+) -> ssize_t {
     let genuine = || unsafe { real::recvfrom(fd, buffer, len, flags, address, address_len) };
+    if passes(|| calls::receive_is_kernels(fd)) {
+        return genuine();
+    }
     let ours = || {
         let outcome = calls::receive(fd, &calls::single(buffer, len), flags, genuine);
         if matches!(outcome, Outcome::Handled(_)) && !address.is_null() {
@@ -232,7 +254,27 @@ pub unsafe extern "C" fn sendto(
     address: *const sockaddr,
     address_len: socklen_t,
 ) -> ssize_t {
+    if address.is_null() || calls::may_be_address(address.cast(), address_len) {
+        if let Some(answer) = usual(|| calls::send_at_once(fd, buffer, len, flags)) {
+            return answer;
+        }
+    }
+    unsafe { sendto_otherwise(fd, buffer, len, flags, address, address_len) }
+}
+
+#[inline(never)]
+unsafe fn sendto_otherwise(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+    address: *const sockaddr,
+    address_len: socklen_t,
+) -> ssize_t {
     let genuine = || unsafe { real::sendto(fd, buffer, len, flags, address, address_len) };
+    if passes(|| calls::send_is_kernels(fd)) {
+        return genuine();
+    }
     let buffer = calls::single(buffer, len);
     if address.is_null() {
         return boundary(|| calls::send(fd, &buffer, flags, genuine), genuine);

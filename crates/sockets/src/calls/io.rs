@@ -219,6 +219,15 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
     }
 }
 
+const ADDRESS_MAX: u32 = 128;
+
+/// Whether the kernel would take this for the address of a message. Some programs pass one with every
+/// message: what is merely not mapped is not asked about.
+#[inline(always)]
+pub fn may_be_address(place: *const c_void, length: u32) -> bool {
+    length <= ADDRESS_MAX && (length == 0 || !receive::is_no_address(place.cast_mut()))
+}
+
 /// `sendto` with an address, which a connected stream ignores; but what is none the kernel refuses.
 pub fn send_to(
     fd: c_int,
@@ -227,11 +236,8 @@ pub fn send_to(
     address: (*const c_void, u32),
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    const ADDRESS_MAX: u32 = 128;
     let (place, length) = address;
-    // Some programs pass one with every message: what is merely not mapped is not asked about.
-    let is_address = length == 0 || !receive::is_no_address(place.cast_mut());
-    if (length > ADDRESS_MAX || !is_address) && matches!(find(fd), Found::Attached(..)) {
+    if !may_be_address(place, length) && matches!(find(fd), Found::Attached(..)) {
         let error = if length > ADDRESS_MAX { libc::EINVAL } else { libc::EFAULT };
         return Outcome::Failed(error);
     }
