@@ -5,6 +5,11 @@
 //! To enter and to leave are two or three instructions on a word of the thread's, in the static part of
 //! its thread-local storage: the library is loaded at start, and a handler must not find it unmade.
 
+use core::ptr::null_mut;
+use core::sync::atomic::{compiler_fence, Ordering::SeqCst};
+
+use libc::timespec;
+
 use crate::handlers::Deferred;
 
 /// What each thread has.
@@ -15,6 +20,8 @@ pub struct Thread {
     handled: Handled,
     /// The signal that waits.
     pub deferred: Deferred,
+    /// How long the sleep may be that the thread is about to begin; null if it is not.
+    limit: *mut timespec,
 }
 
 /// How many handlers of the program's a thread has run, modulo 2^32.
@@ -209,8 +216,12 @@ mod local {
 
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "x86"), not(miri))))]
 impl Thread {
-    const NEW: Thread =
-        Thread { depth: 0, handled: Handled { all: 0, interrupting: 0 }, deferred: Deferred::NONE };
+    const NEW: Thread = Thread {
+        depth: 0,
+        handled: Handled { all: 0, interrupting: 0 },
+        deferred: Deferred::NONE,
+        limit: null_mut(),
+    };
 }
 
 /// From here to [`leave`], handlers wait.
@@ -242,10 +253,43 @@ pub fn handled() -> Handled {
     unsafe { (&raw const (*local::thread()).handled).read_volatile() }
 }
 
-/// A handler is about to run.
+/// Makes a call that sleeps for at most `*limit`, unless the thread has run a handler since it had `before`,
+/// and then it is `None`. One that runs from here on ends the sleep: either in it, or by taking the limit away
+/// before it begins, where a signal would be missed otherwise (and is only in the few instructions between a
+/// copy that libc makes of the limit and the system call).
+pub fn sleep_unless_handled<T>(
+    before: Handled,
+    mut limit: timespec,
+    call: impl FnOnce(*const timespec) -> T,
+) -> Option<T> {
+    let place: *mut *mut timespec = {
+        // SAFETY: the calling thread's own.
+        unsafe { &raw mut (*local::thread()).limit }
+    };
+    let at = &raw mut limit;
+    // SAFETY: the calling thread's own; a handler writes there as long as `limit` lives.
+    unsafe { place.write_volatile(at) };
+    compiler_fence(SeqCst);
+    let result = (handled() == before).then(|| call(at));
+    compiler_fence(SeqCst);
+    // SAFETY: as above.
+    unsafe { place.write_volatile(null_mut()) };
+    result
+}
+
+/// A handler is about to run. It may not come back to where the thread was (longjmp(3)).
 pub(crate) fn note_handler(restarts: bool) {
     let Handled { all, interrupting } = handled();
     let interrupting = interrupting.wrapping_add(u32::from(!restarts));
+    // SAFETY: the calling thread's own, and what it points to lives while it is not null.
+    unsafe {
+        let place = &raw mut (*local::thread()).limit;
+        let limit = place.read_volatile();
+        if !limit.is_null() {
+            limit.write_volatile(timespec { tv_sec: 0, tv_nsec: 0 });
+            place.write_volatile(null_mut());
+        }
+    }
     // SAFETY: the calling thread's own; a handler that interrupts this one has finished by then.
     unsafe {
         (&raw mut (*local::thread()).handled)
@@ -267,6 +311,23 @@ pub(crate) fn interrupted() -> Option<&'static mut Deferred> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_handler_takes_the_limit_of_a_sleep_away_and_leaves_nothing_behind() {
+        let limit = timespec { tv_sec: 5, tv_nsec: 7 };
+        // SAFETY: the limit of this call.
+        let seconds = |at: *const timespec| unsafe { (*at).tv_sec };
+        let before = handled();
+        assert_eq!(sleep_unless_handled(before, limit, seconds), Some(5));
+        let interrupted = |at| {
+            note_handler(true);
+            seconds(at)
+        };
+        assert_eq!(sleep_unless_handled(before, limit, interrupted), Some(0));
+        assert_eq!(sleep_unless_handled(before, limit, seconds), None, "one has run since");
+        // SAFETY: the calling thread's own.
+        assert!(unsafe { (*local::thread()).limit.is_null() });
+    }
 
     #[test]
     fn sections_nest_and_end() {

@@ -4,7 +4,8 @@ use core::sync::atomic::Ordering::*;
 
 use libc::epoll_event;
 use shunt_link::Link;
-use shunt_os::{clock, critical, park, real, set_errno};
+use shunt_os::critical::{self, Handled};
+use shunt_os::{clock, park, real, set_errno};
 use shunt_stats::Reason;
 
 use super::members::{leave_set, take_over};
@@ -381,7 +382,9 @@ unsafe fn wait_managed(
         }
         let era = set.inner.lock().era;
         // SAFETY: the caller's buffer.
-        let slept = unsafe { sleep(set, set_fd, events, count, limits, (began, in_vain)) };
+        let slept = unsafe {
+            sleep(set, set_fd, events, count, limits, &Waited { began, in_vain, handled })
+        };
         in_vain = false;
         match slept {
             Err(()) => return Outcome::Genuine(-1),
@@ -504,6 +507,16 @@ unsafe fn kernel_now(
     result
 }
 
+/// What came before a sleep.
+struct Waited {
+    /// When the call began.
+    began: u64,
+    /// It spun and found nothing, and has not slept since.
+    in_vain: bool,
+    /// What the thread had handled when the call began.
+    handled: Handled,
+}
+
 /// Sleeps in the kernel's set. Without an event of the program's it is to look again.
 ///
 /// # Errors
@@ -514,7 +527,7 @@ unsafe fn sleep(
     events: *mut epoll_event,
     count: usize,
     limits: Limits,
-    (began, in_vain): (u64, bool),
+    waited: &Waited,
 ) -> Result<Sifted, ()> {
     set.begin_sleep();
     let stirred = {
@@ -523,13 +536,15 @@ unsafe fn sleep(
         !inner.candidates.is_empty() || inner.links.iter().any(|link| link.own_ready().any())
     };
     let mut result = Ok(Sifted::default());
-    if !stirred {
-        let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+    let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - waited.began));
+    // As late as can be: to the program the thread sleeps already.
+    let interrupted = limits.mask.is_null() && critical::handled() != waited.handled;
+    if !stirred && !interrupted {
         let question = Question::begin();
         // SAFETY: the caller's buffer.
         let got = unsafe { native_wait(set_fd, events, count as i32, left, limits.mask) };
         let errno = shunt_os::errno();
-        set.policy.slept(clock::now_ns() - began, in_vain);
+        set.policy.slept(clock::now_ns() - waited.began, waited.in_vain);
         result = match got {
             ..0 => Err(()),
             // SAFETY: the kernel wrote `got` events.

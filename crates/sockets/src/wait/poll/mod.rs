@@ -11,7 +11,8 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_carriers::shm::worth_telling;
 use shunt_link::Link;
-use shunt_os::{clock, critical, handles, park, real, set_errno, threads};
+use shunt_os::critical::{self, Handled};
+use shunt_os::{clock, handles, park, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
@@ -262,7 +263,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         }
         let held = held.get_or_insert_with(|| Held::of(list));
         let bell_box = box_.get_or_insert_with(bells::take);
-        let slept = sleep(list, held, bell_box, left, mask, spun_from.take());
+        let slept = sleep(list, held, bell_box, left, (mask, handled), spun_from.take());
         let errno = shunt_os::errno();
         // A number may name something else by now.
         prepare(list);
@@ -299,16 +300,17 @@ fn sleep(
     held: &mut Held,
     bell_box: &mut BellBox,
     left: impl Fn() -> Option<u64>,
-    mask: *const sigset_t,
+    (mask, handled): (*const sigset_t, Handled),
     mut spun_from: Option<u64>,
 ) -> bool {
     loop {
-        if held.forget_lost(list) {
+        // The caller tells of a handler.
+        if held.forget_lost(list) || mask.is_null() && critical::handled() != handled {
             return true;
         }
         let in_vain = spun_from.is_some();
         let began = spun_from.take().unwrap_or_else(clock::now_ns);
-        let slept = sleep_once(list, held, bell_box, &left, mask);
+        let slept = sleep_once(list, held, bell_box, &left, (mask, handled));
         if slept != Slept::Not {
             POLICY.slept(clock::now_ns() - began, in_vain);
         }
@@ -343,7 +345,7 @@ fn sleep_once(
     held: &mut Held,
     bell_box: &mut BellBox,
     left: impl Fn() -> Option<u64>,
-    mask: *const sigset_t,
+    (mask, handled): (*const sigset_t, Handled),
 ) -> Slept {
     // A stream is counted, or has a bell, or the sleep is off.
     let counted = count_in(list);
@@ -354,7 +356,8 @@ fn sleep_once(
     links.iter().for_each(|link| link.own_ready().announce_sleep());
     let slept = Slept::Not;
     held.arm();
-    let mut sleeper = Sleeper { links, held, counted, bell_box, list, left: None, mask, slept };
+    let mut sleeper =
+        Sleeper { links, held, counted, bell_box, list, left: None, mask, handled, slept };
     if !sleeper.held.is_stirred(sleeper.list) && !sleeper.counted.some_attached {
         sleeper.left = left();
         if sleeper.bell_box.fd < 0 {
@@ -381,6 +384,8 @@ struct Sleeper<'a> {
     list: &'a mut [pollfd],
     left: Option<u64>,
     mask: *const sigset_t,
+    /// What the thread had handled when the call began.
+    handled: Handled,
     slept: Slept,
 }
 
@@ -390,7 +395,7 @@ impl Sleeper<'_> {
     unsafe extern "C" fn sleep(itself: *mut c_void) {
         // SAFETY: the caller's word.
         let sleeper = unsafe { &mut *itself.cast::<Sleeper>() };
-        let beside = Some((sleeper.bell_box.fd, &*sleeper.held));
+        let beside = Some((sleeper.bell_box.fd, &*sleeper.held, sleeper.handled));
         // SAFETY: the program's list.
         let told = unsafe { kernel(sleeper.list, beside, sleeper.left, sleeper.mask) };
         sleeper.slept = match told {
@@ -454,7 +459,7 @@ fn may_have_room(socket: &Socket) -> bool {
 /// its bell and whom it holds.
 unsafe fn kernel(
     list: &mut [pollfd],
-    beside: Option<(i32, &Held)>,
+    beside: Option<(i32, &Held, Handled)>,
     timeout: Option<u64>,
     mask: *const sigset_t,
 ) -> Result<usize, ()> {
@@ -467,7 +472,7 @@ unsafe fn kernel(
         &mut large[..]
     };
     let watch = |position: usize, fd: i32| match (beside, attached(fd)) {
-        (Some((_, held)), _) => held.watch(position, fd),
+        (Some((_, held, _)), _) => held.watch(position, fd),
         (None, Some((_, socket))) => Watch::Stream(socket),
         (None, None) => Watch::Kernel(fd),
     };
@@ -484,12 +489,21 @@ unsafe fn kernel(
             Watch::Nobody => *to,
         };
     }
-    let bell = beside.map_or(-1, |(bell, _)| bell);
+    let bell = beside.map_or(-1, |(bell, ..)| bell);
     asked[list.len()] = pollfd { fd: bell, events: libc::POLLIN, revents: 0 };
     let span = timeout.map(clock::span);
-    let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
-    // SAFETY: our own array and a valid timespec; the mask is the program's.
-    let got = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as nfds_t, span, mask) };
+    let mut call = |span| {
+        // SAFETY: our own array and a valid timespec; the mask is the program's.
+        unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as nfds_t, span, mask) }
+    };
+    let got = match beside {
+        // A sleep that nobody ends looks again in an hour.
+        Some((_, _, handled)) if mask.is_null() => {
+            let limit = span.unwrap_or(clock::span(3_600_000_000_000));
+            critical::sleep_unless_handled(handled, limit, call).unwrap_or(0)
+        }
+        _ => call(span.as_ref().map_or(core::ptr::null(), |span| &raw const *span)),
+    };
     if got < 0 {
         return Err(());
     }
