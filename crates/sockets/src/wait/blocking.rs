@@ -35,8 +35,6 @@ pub struct Patience {
     /// What the thread had handled when the wait began, or when it was told last.
     handled: Handled,
     spun: bool,
-    /// The spin found nothing, and no sleep has followed it yet.
-    in_vain: bool,
     /// The call has slept, so it may: the kernel decides that once.
     may_wait: bool,
     limit: Option<Option<u64>>,
@@ -59,7 +57,6 @@ impl Patience {
             began: 0,
             handled: Handled::default(),
             spun: false,
-            in_vain: false,
             may_wait: false,
             limit: None,
             renamed: false,
@@ -88,12 +85,13 @@ impl Patience {
             return changed();
         }
         match spin_until(policy, self.began, limit, changed) {
-            Spun::Changed(took_ns) => {
-                policy.caught(took_ns);
+            Spun::Changed => {
+                // A spin that was enough was short; its length is not worth a look at the clock.
+                policy.observe(0, false);
                 return true;
             }
             Spun::LostCore => policy.overloaded(),
-            Spun::InVain => self.in_vain = true,
+            Spun::InVain => {}
         }
         self.spun = true;
         false
@@ -247,7 +245,7 @@ impl Patience {
         }
         // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop.
         let slept = unsafe { park::wait_cancellable(word, value, left, cancelled, self.name()) };
-        policy.slept(clock::now_ns() - self.began, core::mem::take(&mut self.in_vain));
+        policy.observe(clock::now_ns() - self.began, true);
         let now = critical::handled();
         let told = matches!(slept, Err(error) if error.0 == libc::EINTR);
         // Behind a handler with SA_RESTART the kernel may have begun the sleep anew by itself.
@@ -313,8 +311,7 @@ unsafe extern "C" fn cancelled(name: *mut c_void) {
 /// How a spin ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Spun {
-    /// After so many nanoseconds, as of the last look at the clock.
-    Changed(u64),
+    Changed,
     InVain,
     /// A yield gave the core away for long.
     LostCore,
@@ -332,7 +329,7 @@ pub fn spin_until(policy: &Policy, began: u64, limit: u64, changed: impl Fn() ->
         if !policy.yields_first() {
             for look in 0..LOOKS {
                 if changed() {
-                    return Spun::Changed(before - began);
+                    return Spun::Changed;
                 }
                 // The pause takes longer than a cache line does: not before the answer may be late.
                 if look >= LOOKS_EAGER {
@@ -350,7 +347,7 @@ pub fn spin_until(policy: &Policy, began: u64, limit: u64, changed: impl Fn() ->
         }
         before = now;
         if found {
-            return Spun::Changed(before - began);
+            return Spun::Changed;
         }
         if now - began > limit {
             return Spun::InVain;

@@ -336,7 +336,7 @@ unsafe fn wait_managed(
     began: u64,
 ) -> Outcome {
     let handled = critical::handled();
-    let (mut spun, mut in_vain) = (false, false);
+    let mut spun = false;
     loop {
         drain_links(set);
         let asked = kernel_is_first(set, count, &limits);
@@ -368,12 +368,12 @@ unsafe fn wait_managed(
             let stirred =
                 || links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint();
             match blocking::spin_until(&set.policy, start, spin, stirred) {
-                Spun::Changed(took_ns) => {
-                    set.policy.caught(took_ns);
+                Spun::Changed => {
+                    set.policy.observe(0, false);
                     continue;
                 }
                 Spun::LostCore => set.policy.overloaded(),
-                Spun::InVain => in_vain = true,
+                Spun::InVain => {}
             }
         }
         // To the program the thread sleeps already.
@@ -382,10 +382,8 @@ unsafe fn wait_managed(
         }
         let era = set.inner.lock().era;
         // SAFETY: the caller's buffer.
-        let slept = unsafe {
-            sleep(set, set_fd, events, count, limits, &Waited { began, in_vain, handled })
-        };
-        in_vain = false;
+        let slept =
+            unsafe { sleep(set, set_fd, events, count, limits, &Waited { began, handled }) };
         match slept {
             Err(()) => return Outcome::Genuine(-1),
             Ok(sifted) if sifted.kept > 0 => {
@@ -511,8 +509,6 @@ unsafe fn kernel_now(
 struct Waited {
     /// When the call began.
     began: u64,
-    /// It spun and found nothing, and has not slept since.
-    in_vain: bool,
     /// What the thread had handled when the call began.
     handled: Handled,
 }
@@ -544,7 +540,7 @@ unsafe fn sleep(
         // SAFETY: the caller's buffer.
         let got = unsafe { native_wait(set_fd, events, count as i32, left, limits.mask) };
         let errno = shunt_os::errno();
-        set.policy.slept(clock::now_ns() - waited.began, waited.in_vain);
+        set.policy.observe(clock::now_ns() - waited.began, true);
         result = match got {
             ..0 => Err(()),
             // SAFETY: the kernel wrote `got` events.

@@ -212,7 +212,7 @@ fn links_of(streams: impl Iterator<Item = &'static Socket>) -> Vec<&'static Link
 fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Outcome {
     park::test_cancel();
     let (began, handled) = (clock::now_ns(), critical::handled());
-    let (mut spun, mut spun_from) = (false, None);
+    let mut spun = false;
     let mut box_: Option<BellBox> = None;
     let mut held: Option<Held> = None;
     let outcome = loop {
@@ -248,12 +248,12 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             spun = true;
             let start = clock::now_ns();
             match blocking::spin_until(&POLICY, start, spin, || changed(list)) {
-                Spun::Changed(took_ns) => {
-                    POLICY.caught(took_ns);
+                Spun::Changed => {
+                    POLICY.observe(0, false);
                     continue;
                 }
                 Spun::LostCore => POLICY.overloaded(),
-                Spun::InVain => spun_from = Some(start),
+                Spun::InVain => {}
             }
         }
         let left = || timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
@@ -263,7 +263,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         }
         let held = held.get_or_insert_with(|| Held::of(list));
         let bell_box = box_.get_or_insert_with(bells::take);
-        let slept = sleep(list, held, bell_box, left, (mask, handled), spun_from.take());
+        let slept = sleep(list, held, bell_box, left, (mask, handled));
         let errno = shunt_os::errno();
         // A number may name something else by now.
         prepare(list);
@@ -293,26 +293,24 @@ fn told_to_interrupted(list: &mut [pollfd], number: i32) -> Outcome {
 }
 
 /// Sleeps until the numbers of the list are worth another look. A thread that is woken for nothing sleeps
-/// on: the kernel, which nothing wakes, would not look whom they name now. `spun_from`: when a spin in vain
-/// began. False is the kernel's error, in `errno`.
+/// on: the kernel, which nothing wakes, would not look whom they name now. False is the kernel's error,
+/// in `errno`.
 fn sleep(
     list: &mut [pollfd],
     held: &mut Held,
     bell_box: &mut BellBox,
     left: impl Fn() -> Option<u64>,
     (mask, handled): (*const sigset_t, Handled),
-    mut spun_from: Option<u64>,
 ) -> bool {
     loop {
         // The caller tells of a handler.
         if held.forget_lost(list) || mask.is_null() && critical::handled() != handled {
             return true;
         }
-        let in_vain = spun_from.is_some();
-        let began = spun_from.take().unwrap_or_else(clock::now_ns);
+        let began = clock::now_ns();
         let slept = sleep_once(list, held, bell_box, &left, (mask, handled));
         if slept != Slept::Not {
-            POLICY.slept(clock::now_ns() - began, in_vain);
+            POLICY.observe(clock::now_ns() - began, true);
         }
         match slept {
             Slept::Failed => return false,
