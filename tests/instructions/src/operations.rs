@@ -1,33 +1,22 @@
 //! What is counted.
 
-/// Which instructions of an operation count.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
-    /// All of them.
-    All,
-    /// What Shunt adds to a call that the kernel serves.
-    Added,
-}
-
 pub struct Operation {
     pub name: &'static str,
-    pub counted: Counted,
     /// It makes no more than so many.
     pub system_calls: u64,
 }
 
 const fn ring(name: &'static str, system_calls: u64) -> Operation {
-    Operation { name, counted: Counted::All, system_calls }
+    Operation { name, system_calls }
 }
 
 const fn kernel(name: &'static str) -> Operation {
-    Operation { name, counted: Counted::Added, system_calls: 1 }
+    Operation { name, system_calls: 1 }
 }
 
 /// Their places are the numbers by which the subject marks them. In time, what is stepped through is slow: a
 /// wait finds that the kernel is to be asked again, which it is once in 20 us.
 pub const OPERATIONS: &[Operation] = &[
-    ring(NOTHING, 0),
     ring("ring: send 8 bytes", 0),
     ring("ring: recv 8 bytes", 0),
     ring("ring: write 8 bytes", 0),
@@ -50,9 +39,6 @@ pub const OPERATIONS: &[Operation] = &[
     kernel("no socket: poll"),
     kernel("no socket: fcntl"),
 ];
-
-/// What the count itself costs, which is taken off the others.
-pub const NOTHING: &str = "nothing";
 
 /// By its name; a name that is not there is a mistake of the subject's.
 pub fn number(name: &str) -> usize {

@@ -2,15 +2,16 @@
 #![allow(unsafe_code)] // UNSAFETY: ptrace on a child that is stopped, waitpid, and what a child does before exec.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use libc::{c_long, c_void, pid_t, user_regs_struct};
 
-use crate::operations::{NOTHING, OPERATIONS};
+use crate::operations::OPERATIONS;
 
-/// Instructions of one operation.
+/// The library's instructions in one operation.
 #[derive(Default)]
 pub struct Count {
     pub median: u64,
@@ -28,15 +29,15 @@ struct Steps {
     system_calls: u64,
 }
 
-/// Counts those operations whose name holds `only`, in a program with the library or without.
-pub fn count(library: Option<&Path>, only: &str) -> BTreeMap<&'static str, Count> {
+/// Counts those operations whose name holds `only`, in a program with the library.
+pub fn count(library: &Path, only: &str) -> BTreeMap<&'static str, Count> {
     let reports = std::env::temp_dir().join(format!("shunt-instructions-{}", std::process::id()));
     std::fs::create_dir_all(&reports).expect("a folder for reports");
     let mut child = start(library, &reports, only);
     let pid = child.id() as pid_t;
     let mut raw: Vec<Vec<Steps>> = OPERATIONS.iter().map(|_| Vec::new()).collect();
     let mut places: Vec<BTreeMap<u64, u64>> = vec![BTreeMap::new(); OPERATIONS.len()];
-    let mut base = None;
+    let mut code = None;
     let mut signal = 0;
     loop {
         go(libc::PTRACE_CONT, pid, signal);
@@ -47,14 +48,8 @@ pub fn count(library: Option<&Path>, only: &str) -> BTreeMap<&'static str, Count
             }
             Stop::Signal(libc::SIGTRAP) if is_breakpoint(pid) => {
                 let number = registers(pid).rax as usize;
-                let base =
-                    *base.get_or_insert_with(|| library.map_or(0, |path| mapped_at(pid, path)));
-                let note = |address: u64| {
-                    if let Some(address) = address.checked_sub(base).filter(|_| base > 0) {
-                        *places[number].entry(address).or_default() += 1;
-                    }
-                };
-                raw[number].push(step_to_breakpoint(pid, note));
+                let code = code.get_or_insert_with(|| Code::of(pid, library));
+                raw[number].push(step_to_breakpoint(pid, code, &mut places[number]));
                 0
             }
             // What exec gives a traced process.
@@ -71,20 +66,13 @@ fn summarise(
     raw: Vec<Vec<Steps>>,
     places: Vec<BTreeMap<u64, u64>>,
 ) -> BTreeMap<&'static str, Count> {
-    let mut nothing = 0;
     let mut counts = BTreeMap::new();
     for ((operation, mut all), places) in OPERATIONS.iter().zip(raw).zip(places) {
         all.sort();
         let (Some(median), Some(most)) = (all.get(all.len() / 2), all.last()) else { continue };
-        if operation.name == NOTHING {
-            // The breakpoints themselves.
-            nothing = median.instructions;
-            counts.insert(operation.name, Count { places, ..Count::default() });
-            continue;
-        }
         let count = Count {
-            median: median.instructions - nothing,
-            most: most.instructions - nothing,
+            median: median.instructions,
+            most: most.instructions,
             system_calls: median.system_calls,
             places,
         };
@@ -93,15 +81,13 @@ fn summarise(
     counts
 }
 
-fn start(library: Option<&Path>, reports: &Path, only: &str) -> Child {
+fn start(library: &Path, reports: &Path, only: &str) -> Child {
     let own = std::env::current_exe().expect("this program has a path");
     let mut command = Command::new(own);
     command.arg("--subject").arg(only).stdin(Stdio::null());
-    command.env_remove("LD_PRELOAD").env_remove("SHUNT_REPORT_DIR").env_remove("SHUNT");
-    if let Some(library) = library {
-        command.env("LD_PRELOAD", library).env("SHUNT_REPORT_DIR", reports);
-        command.env("SHUNT_PAIR", "at_once");
-    }
+    command.env_remove("SHUNT");
+    command.env("LD_PRELOAD", library).env("SHUNT_REPORT_DIR", reports);
+    command.env("SHUNT_PAIR", "at_once");
     // SAFETY: both are async-signal-safe, between fork and exec.
     unsafe {
         command.pre_exec(|| {
@@ -168,19 +154,25 @@ fn is_breakpoint(pid: pid_t) -> bool {
     }
 }
 
-/// From one breakpoint to the next. What a repeated string instruction repeats counts once.
-fn step_to_breakpoint(pid: pid_t, mut note: impl FnMut(u64)) -> Steps {
+/// From one breakpoint to the next, with what the library does between. What a repeated string
+/// instruction repeats counts once.
+fn step_to_breakpoint(pid: pid_t, code: &mut Code, places: &mut BTreeMap<u64, u64>) -> Steps {
     const SYSCALL: c_long = 0x050f;
     let mut steps = Steps::default();
     let mut at = 0;
     loop {
         let now = registers(pid).rip;
         if now != at {
-            note(now);
-            steps.instructions += 1;
-            // SAFETY: the child is stopped; the word is in its code.
-            let word = unsafe { libc::ptrace(libc::PTRACE_PEEKTEXT, pid, now, 0) };
-            steps.system_calls += u64::from(word & 0xffff == SYSCALL);
+            if code.library.contains(&now) {
+                *places.entry(now - code.library.start).or_default() += 1;
+                steps.instructions += 1;
+            }
+            let enters = code.system_calls.entry(now).or_insert_with(|| {
+                // SAFETY: the child is stopped; the word is in its code.
+                let word = unsafe { libc::ptrace(libc::PTRACE_PEEKTEXT, pid, now, 0) };
+                word & 0xffff == SYSCALL
+            });
+            steps.system_calls += u64::from(*enters);
         }
         at = now;
         go(libc::PTRACE_SINGLESTEP, pid, 0);
@@ -193,11 +185,25 @@ fn step_to_breakpoint(pid: pid_t, mut note: impl FnMut(u64)) -> Steps {
     }
 }
 
-/// Where the library begins in the subject's memory.
-fn mapped_at(pid: pid_t, library: &Path) -> u64 {
-    let library = library.canonicalize().expect("the library is there");
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("the subject's maps");
-    let line = maps.lines().find(|line| line.ends_with(&*library.to_string_lossy()));
-    let start = line.and_then(|line| line.split('-').next()).expect("the library is mapped");
-    u64::from_str_radix(start, 16).expect("an address")
+/// The subject's code.
+struct Code {
+    /// Where the library is.
+    library: Range<u64>,
+    /// Whether the instruction at an address is one: code does not change.
+    system_calls: BTreeMap<u64, bool>,
+}
+
+impl Code {
+    fn of(pid: pid_t, library: &Path) -> Code {
+        let library = library.canonicalize().expect("the library is there");
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+        let maps = maps.expect("the subject's maps");
+        let mapped = maps.lines().filter(|line| line.ends_with(&*library.to_string_lossy()));
+        let ends = mapped.filter_map(|line| line.split_whitespace().next()?.split_once('-'));
+        let address = |text| u64::from_str_radix(text, 16).expect("an address");
+        let ends: Vec<_> = ends.map(|(start, end)| (address(start), address(end))).collect();
+        let (first, last) = (ends.first(), ends.last());
+        let library = first.expect("it is mapped").0..last.expect("it has an end").1;
+        Code { library, system_calls: BTreeMap::new() }
+    }
 }
