@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_carriers::{shm, Part};
-use shunt_os::park;
+use shunt_os::{lock::Guard, park};
 
 use super::{count_sent, wanted};
 use crate::pool::{SendSide, Socket};
@@ -42,21 +42,13 @@ fn put(fd: c_int, index: u32, base: *const u8, len: usize) -> usize {
     if !(1..=shm::PIECE).contains(&len) || is_no_address(base.cast_mut().cast()) {
         return 0;
     }
-    park::test_cancel();
-    let mut side = socket.send.lock();
-    if !socket.is_attached_as(fd, index) {
-        return 0;
-    }
+    let Some(mut side) = lock(socket, fd, index) else { return 0 };
     let sent = match ring(socket, &mut side) {
         // SAFETY: the program's own buffer.
         Some(ring) => unsafe { ring.try_send_piece(base, len) },
         None => Ok(false),
     };
-    if sent != Ok(true) {
-        return 0;
-    }
-    count_sent(socket, len);
-    len
+    counted(socket, len, sent == Ok(true))
 }
 
 #[inline(never)]
@@ -72,18 +64,28 @@ fn put_parts(fd: c_int, index: u32, parts: &[iovec]) -> usize {
     if !(1..=shm::PIECE).contains(&len) {
         return 0;
     }
-    park::test_cancel();
-    let mut side = socket.send.lock();
-    if !socket.is_attached_as(fd, index) {
-        return 0;
-    }
+    let Some(mut side) = lock(socket, fd, index) else { return 0 };
     let all = parts.iter().map(|part| Part { base: part.iov_base.cast(), len: part.iov_len });
     let sent = match ring(socket, &mut side) {
         // SAFETY: the program's own buffers.
         Some(ring) => unsafe { ring.try_send_all(all, len) },
         None => Ok(false),
     };
-    if sent != Ok(true) {
+    counted(socket, len, sent == Ok(true))
+}
+
+/// The sending side of a stream, if the descriptor is still its.
+#[inline(always)]
+fn lock(socket: &Socket, fd: c_int, index: u32) -> Option<Guard<'_, SendSide>> {
+    park::test_cancel();
+    let side = socket.send.lock();
+    socket.is_attached_as(fd, index).then_some(side)
+}
+
+/// What the call took.
+#[inline(always)]
+fn counted(socket: &Socket, len: usize, sent: bool) -> usize {
+    if !sent {
         return 0;
     }
     count_sent(socket, len);
