@@ -12,11 +12,17 @@ use crate::{critical, park, threads};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-const CONTENDED: u32 = 2;
+
+/// A thread that sleeps for a lock looks again after this time. Who opens a lock looks for sleepers without
+/// a fence, which would cost every call as much as taking the lock: it may miss one that goes to sleep in the
+/// same nanoseconds.
+const MISSED_NS: u64 = 100_000;
 
 /// A mutual-exclusion lock without poisoning.
 pub struct Lock<T> {
     state: AtomicU32,
+    /// Threads that sleep for it, or are about to.
+    sleepers: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -27,7 +33,11 @@ unsafe impl<T: Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
     pub const fn new(value: T) -> Lock<T> {
-        Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Lock {
+            state: AtomicU32::new(FREE),
+            sleepers: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Waits until the lock is free and takes it.
@@ -66,9 +76,11 @@ impl<T> Lock<T> {
                 return;
             }
         }
-        while self.state.swap(CONTENDED, Acquire) != FREE {
-            let _ = park::wait(&self.state, CONTENDED, None);
+        self.sleepers.fetch_add(1, SeqCst);
+        while self.state.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            let _ = park::wait(&self.state, HELD, Some(MISSED_NS));
         }
+        self.sleepers.fetch_sub(1, Relaxed);
     }
 
     /// Where the value is, for who knows that its own thread holds the lock.
@@ -81,6 +93,7 @@ impl<T> Lock<T> {
     /// # Safety
     /// The holder must not exist any more (a thread of the parent, in a forked child).
     pub unsafe fn force_open(&self) {
+        self.sleepers.store(0, Relaxed);
         self.state.store(FREE, Release);
     }
 }
@@ -93,7 +106,8 @@ pub struct Guard<'a, T> {
 impl<T> Guard<'_, T> {
     /// Opens the lock in a forked child, whose parent's thread holds its own.
     pub fn end_in_child(self) {
-        self.lock.state.store(FREE, Release);
+        // SAFETY: who slept for it was a thread of the parent.
+        unsafe { self.lock.force_open() };
         core::mem::forget(self);
         critical::leave();
     }
@@ -102,11 +116,10 @@ impl<T> Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if threads::is_alone() {
-            self.lock.state.store(FREE, Relaxed);
         // SYNC lock -> Lock::lock: what this holder did to the value is seen by the next.
-        } else if self.lock.state.swap(FREE, Release) == CONTENDED {
-            park::wake_all(&self.lock.state);
+        self.lock.state.store(FREE, Release);
+        if self.lock.sleepers.load(Relaxed) > 0 {
+            park::wake_one(&self.lock.state);
         }
         critical::leave();
     }

@@ -235,8 +235,17 @@ pub unsafe fn call_cancellable(
 
 /// Wakes everybody who sleeps on `word`.
 pub fn wake_all(word: &AtomicU32) {
+    wake(word, i32::MAX);
+}
+
+/// Wakes one of those who sleep on `word`.
+pub fn wake_one(word: &AtomicU32) {
+    wake(word, 1);
+}
+
+fn wake(word: &AtomicU32, most: c_int) {
     // SAFETY: the word is mapped.
-    let _ = unsafe { sys!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    let _ = unsafe { sys!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, most) };
 }
 
 /// Whether a wait ended because its time was over.
