@@ -11,12 +11,34 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use shunt_link::{elsewhere, Link};
 use shunt_os::clock;
+use shunt_os::critical::{self, Handled};
 
 use self::few::Few;
 
 /// While the rings satisfy every wait, the kernel is asked once in this time, and at once after
 /// this process, or one that has marked a ring since, did something [elsewhere].
 const KERNEL_EVERY_NS: u64 = 20_000;
+
+/// What signals are to a wait.
+#[derive(Clone, Copy)]
+struct Signals {
+    /// The program's, for the kernel to set while the thread sleeps; null is none.
+    mask: *const libc::sigset_t,
+    /// What the thread had handled when the call began.
+    handled: Handled,
+}
+
+impl Signals {
+    fn begin(mask: *const libc::sigset_t) -> Signals {
+        Signals { mask, handled: critical::handled() }
+    }
+
+    /// A handler has run since the call began, which ends the wait: to the program the thread has slept
+    /// meanwhile. With a mask the signals that are to end it are let in by the kernel's sleep.
+    fn interrupt(&self) -> bool {
+        self.mask.is_null() && critical::handled() != self.handled
+    }
+}
 
 /// A stream that was marked, and when.
 #[derive(Clone, Copy)]

@@ -4,7 +4,6 @@ use core::sync::atomic::Ordering::*;
 
 use libc::epoll_event;
 use shunt_link::Link;
-use shunt_os::critical::{self, Handled};
 use shunt_os::{clock, park, real, set_errno};
 use shunt_stats::Reason;
 
@@ -17,7 +16,7 @@ use crate::process;
 use crate::table::{self, Entry};
 use crate::wait::blocking::{self, Spun};
 use crate::wait::few::Few;
-use crate::wait::{doings, state, stir_marked, Question};
+use crate::wait::{doings, state, stir_marked, Question, Signals};
 
 /// How long `epoll_wait` may take.
 #[derive(Clone, Copy)]
@@ -335,7 +334,7 @@ unsafe fn wait_managed(
     limits: Limits,
     began: u64,
 ) -> Outcome {
-    let handled = critical::handled();
+    let waited = Waited { began, signals: Signals::begin(limits.mask) };
     let mut spun = false;
     loop {
         drain_links(set);
@@ -376,14 +375,12 @@ unsafe fn wait_managed(
                 Spun::InVain => {}
             }
         }
-        // To the program the thread sleeps already.
-        if limits.mask.is_null() && critical::handled() != handled {
+        if waited.signals.interrupt() {
             return Outcome::Failed(libc::EINTR);
         }
         let era = set.inner.lock().era;
         // SAFETY: the caller's buffer.
-        let slept =
-            unsafe { sleep(set, set_fd, events, count, limits, &Waited { began, handled }) };
+        let slept = unsafe { sleep(set, set_fd, events, count, limits, &waited) };
         match slept {
             Err(()) => return Outcome::Genuine(-1),
             Ok(sifted) if sifted.kept > 0 => {
@@ -509,8 +506,7 @@ unsafe fn kernel_now(
 struct Waited {
     /// When the call began.
     began: u64,
-    /// What the thread had handled when the call began.
-    handled: Handled,
+    signals: Signals,
 }
 
 /// Sleeps in the kernel's set. Without an event of the program's it is to look again.
@@ -533,9 +529,8 @@ unsafe fn sleep(
     };
     let mut result = Ok(Sifted::default());
     let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - waited.began));
-    // As late as can be: to the program the thread sleeps already.
-    let interrupted = limits.mask.is_null() && critical::handled() != waited.handled;
-    if !stirred && !interrupted {
+    // Asked as late as can be.
+    if !stirred && !waited.signals.interrupt() {
         let question = Question::begin();
         // SAFETY: the caller's buffer.
         let got = unsafe { native_wait(set_fd, events, count as i32, left, limits.mask) };

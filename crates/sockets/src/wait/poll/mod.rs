@@ -24,7 +24,7 @@ use crate::pool::{self, Mode, Socket};
 use crate::receive::leave_native;
 use crate::table::{self, Entry};
 use crate::wait::blocking::Spun;
-use crate::wait::{blocking, state, Question};
+use crate::wait::{blocking, state, Question, Signals};
 
 mod bells;
 mod held;
@@ -211,7 +211,7 @@ fn links_of(streams: impl Iterator<Item = &'static Socket>) -> Vec<&'static Link
 
 fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Outcome {
     park::test_cancel();
-    let (began, handled) = (clock::now_ns(), critical::handled());
+    let (began, signals) = (clock::now_ns(), Signals::begin(mask));
     let mut spun = false;
     let mut box_: Option<BellBox> = None;
     let mut held: Option<Held> = None;
@@ -258,12 +258,12 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         }
         let left = || timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // A handler may have run since the call began; to the program the thread has slept meanwhile.
-        if mask.is_null() && critical::handled() != handled {
+        if signals.interrupt() {
             break told_to_interrupted(list, libc::EINTR);
         }
         let held = held.get_or_insert_with(|| Held::of(list));
         let bell_box = box_.get_or_insert_with(bells::take);
-        let slept = sleep(list, held, bell_box, left, (mask, handled));
+        let slept = sleep(list, held, bell_box, left, signals);
         let errno = shunt_os::errno();
         // A number may name something else by now.
         prepare(list);
@@ -300,15 +300,15 @@ fn sleep(
     held: &mut Held,
     bell_box: &mut BellBox,
     left: impl Fn() -> Option<u64>,
-    (mask, handled): (*const sigset_t, Handled),
+    signals: Signals,
 ) -> bool {
     loop {
         // The caller tells of a handler.
-        if held.forget_lost(list) || mask.is_null() && critical::handled() != handled {
+        if held.forget_lost(list) || signals.interrupt() {
             return true;
         }
         let began = clock::now_ns();
-        let slept = sleep_once(list, held, bell_box, &left, (mask, handled));
+        let slept = sleep_once(list, held, bell_box, &left, signals);
         if slept != Slept::Not {
             POLICY.observe(clock::now_ns() - began, true);
         }
@@ -343,7 +343,7 @@ fn sleep_once(
     held: &mut Held,
     bell_box: &mut BellBox,
     left: impl Fn() -> Option<u64>,
-    (mask, handled): (*const sigset_t, Handled),
+    signals: Signals,
 ) -> Slept {
     // A stream is counted, or has a bell, or the sleep is off.
     let counted = count_in(list);
@@ -354,8 +354,7 @@ fn sleep_once(
     links.iter().for_each(|link| link.own_ready().announce_sleep());
     let slept = Slept::Not;
     held.arm();
-    let mut sleeper =
-        Sleeper { links, held, counted, bell_box, list, left: None, mask, handled, slept };
+    let mut sleeper = Sleeper { links, held, counted, bell_box, list, left: None, signals, slept };
     if !sleeper.held.is_stirred(sleeper.list) && !sleeper.counted.some_attached {
         sleeper.left = left();
         if sleeper.bell_box.fd < 0 {
@@ -381,9 +380,7 @@ struct Sleeper<'a> {
     bell_box: &'a mut BellBox,
     list: &'a mut [pollfd],
     left: Option<u64>,
-    mask: *const sigset_t,
-    /// What the thread had handled when the call began.
-    handled: Handled,
+    signals: Signals,
     slept: Slept,
 }
 
@@ -393,9 +390,10 @@ impl Sleeper<'_> {
     unsafe extern "C" fn sleep(itself: *mut c_void) {
         // SAFETY: the caller's word.
         let sleeper = unsafe { &mut *itself.cast::<Sleeper>() };
-        let beside = Some((sleeper.bell_box.fd, &*sleeper.held, sleeper.handled));
+        let (bell, mask) = (sleeper.bell_box.fd, sleeper.signals.mask);
+        let beside = Beside { bell, held: sleeper.held, handled: sleeper.signals.handled };
         // SAFETY: the program's list.
-        let told = unsafe { kernel(sleeper.list, beside, sleeper.left, sleeper.mask) };
+        let told = unsafe { kernel(sleeper.list, Some(beside), sleeper.left, mask) };
         sleeper.slept = match told {
             Ok(0) => Slept::Well,
             Ok(_) => Slept::ForOthers,
@@ -452,12 +450,21 @@ fn may_have_room(socket: &Socket) -> bool {
     direction.tail().wrapping_sub(direction.head()) <= most
 }
 
+/// What a thread that sleeps has beside its list.
+#[derive(Clone, Copy)]
+struct Beside<'a> {
+    /// -1: none was to be had.
+    bell: i32,
+    held: &'a Held,
+    /// What the thread had handled when the call began.
+    handled: Handled,
+}
+
 /// The kernel's answer for everything: foreign descriptors as asked, attached streams only for
-/// what TCP alone knows. Adds to `revents`; returns how many foreign entries are ready. A sleeper gives
-/// its bell and whom it holds.
+/// what TCP alone knows. Adds to `revents`; returns how many foreign entries are ready.
 unsafe fn kernel(
     list: &mut [pollfd],
-    beside: Option<(i32, &Held, Handled)>,
+    beside: Option<Beside<'_>>,
     timeout: Option<u64>,
     mask: *const sigset_t,
 ) -> Result<usize, ()> {
@@ -470,7 +477,7 @@ unsafe fn kernel(
         &mut large[..]
     };
     let watch = |position: usize, fd: i32| match (beside, attached(fd)) {
-        (Some((_, held, _)), _) => held.watch(position, fd),
+        (Some(beside), _) => beside.held.watch(position, fd),
         (None, Some((_, socket))) => Watch::Stream(socket),
         (None, None) => Watch::Kernel(fd),
     };
@@ -487,7 +494,7 @@ unsafe fn kernel(
             Watch::Nobody => *to,
         };
     }
-    let bell = beside.map_or(-1, |(bell, ..)| bell);
+    let bell = beside.map_or(-1, |beside| beside.bell);
     asked[list.len()] = pollfd { fd: bell, events: libc::POLLIN, revents: 0 };
     let span = timeout.map(clock::span);
     let mut call = |span| {
@@ -496,7 +503,7 @@ unsafe fn kernel(
     };
     let got = match beside {
         // A sleep that nobody ends looks again in an hour.
-        Some((_, _, handled)) if mask.is_null() => {
+        Some(Beside { handled, .. }) if mask.is_null() => {
             let limit = span.unwrap_or(clock::span(3_600_000_000_000));
             critical::sleep_unless_handled(handled, limit, call).unwrap_or(0)
         }
