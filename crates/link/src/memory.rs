@@ -6,7 +6,6 @@
 //! | 4096 | ready map of the master |
 //! | 8192 | ready map of the other side |
 //! | 12288 | 512 bytes of control words a slot: direction from the master, direction to it |
-//! | behind them | 16 bytes a slot: when it was last marked for the master, for the other side |
 //! | page after | two rings of data a slot |
 
 use core::mem::{offset_of, size_of};
@@ -22,7 +21,7 @@ use crate::rings::{Place, Rings};
 
 pub use crate::rings::has_room;
 
-const MAGIC: u64 = 0x3374_6e75_6853; // "Shunt3"
+const MAGIC: u64 = 0x3474_6e75_6853; // "Shunt4"
 const PAGE: usize = 4096;
 const MAPS: usize = PAGE;
 const CONTROL: usize = 3 * PAGE;
@@ -72,12 +71,8 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-fn stamps_start(slots: u32) -> usize {
-    CONTROL + slots as usize * CONTROL_BYTES
-}
-
 fn data_start(slots: u32) -> usize {
-    (stamps_start(slots) + 2 * slots as usize * size_of::<AtomicU64>()).next_multiple_of(PAGE)
+    (CONTROL + slots as usize * CONTROL_BYTES).next_multiple_of(PAGE)
 }
 
 fn place(slots: u32, ring_bytes: u32) -> Place {
@@ -168,14 +163,12 @@ impl Memory {
     }
 
     /// When `slot` was marked in the map that `side` drains ([`clock::stamp`](shunt_os::clock::stamp)).
-    /// Side by side, since many are read after one drain.
+    /// In the direction that `side` reads, for which most marks are.
     #[inline]
     pub fn stamp(&self, slot: u32, side: Side) -> &AtomicU64 {
-        assert!(slot < self.place.slots);
-        let at = side as usize * self.place.slots as usize + slot as usize;
-        let offset = stamps_start(self.place.slots) + at * size_of::<AtomicU64>();
-        // SAFETY: inside the mapping, by `data_start`; it lives while the link does.
-        unsafe { self.words.add(offset).cast().as_ref() }
+        // SAFETY: mapped while the link lives; nothing but atomics.
+        let direction = unsafe { self.direction(slot, side.other()).as_ref() };
+        &direction.wake.marked_at
     }
 
     /// Gives the pages of a slot's rings back and zeroes its control words.

@@ -35,8 +35,11 @@ pub struct ReadyMap {
     reserved: u32,
     /// When the marker did something elsewhere.
     elsewhere: AtomicU64,
+    /// The marks of the first streams, which most links have no more than: one line for all.
+    first: AtomicU64,
     #[cfg(not(loom))]
-    spare: [u64; 2],
+    spare: u64,
+    /// Those of the others; the first of these words is not used.
     words: [AtomicU64; WORDS],
 }
 
@@ -46,6 +49,7 @@ const _: () = {
     assert!(offset_of!(ReadyMap, summary) == 0);
     assert!(offset_of!(ReadyMap, sleeping) == 32);
     assert!(offset_of!(ReadyMap, elsewhere) == 40);
+    assert!(offset_of!(ReadyMap, first) == 48);
     assert!(offset_of!(ReadyMap, words) == 64);
     assert!(size_of::<ReadyMap>() == 64 + 2048);
 };
@@ -58,9 +62,18 @@ impl ReadyMap {
             #[cfg(not(loom))]
             reserved: 0,
             elsewhere: AtomicU64::new(0),
+            first: AtomicU64::new(0),
             #[cfg(not(loom))]
-            spare: [0; 2],
+            spare: 0,
             words: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        match at {
+            0 => &self.first,
+            at => &self.words[at],
         }
     }
 
@@ -73,7 +86,7 @@ impl ReadyMap {
         }
         let word = (slot / 64) as usize;
         // SYNC mark -> ReadyMap::drain: what the marker did to the stream before is seen.
-        self.words[word].fetch_or(1 << (slot % 64), release(Point::MarkPublish));
+        self.word(word).fetch_or(1 << (slot % 64), release(Point::MarkPublish));
         // SYNC summary -> ReadyMap::drain: the mark in the word is seen by who sees its summary bit.
         self.summary[word / 64].fetch_or(1 << (word % 64), release(Point::SummaryPublish));
     }
@@ -114,11 +127,11 @@ impl ReadyMap {
     fn drain_word(&self, word: usize, ready: &mut impl FnMut(u32)) {
         // The model checker lets a load be stale, but not a swap: it is shown the weaker form.
         #[cfg(loom)]
-        if self.words[word].load(Relaxed) == 0 {
+        if self.word(word).load(Relaxed) == 0 {
             return;
         }
         // SYNC mark -> ReadyMap::mark: what the marker did to the stream before is seen.
-        let mut marks = self.words[word].swap(0, acquire(Point::MarkObserve));
+        let mut marks = self.word(word).swap(0, acquire(Point::MarkObserve));
         while marks != 0 {
             ready(word as u32 * 64 + marks.trailing_zeros());
             marks &= marks - 1;

@@ -50,7 +50,10 @@ pub struct WakeLine {
     pub origin: AtomicU64,
     /// Not 0 once the writer's program has shut the direction down, or its process ends in order.
     pub shut: AtomicU64,
-    spare: [u64; 4],
+    /// When the writer's side marked the stream for its reader last, in the clock of the link. Here, since
+    /// who marks has just asked for the reader's wish, and who is told looks at it next.
+    pub marked_at: AtomicU64,
+    spare: [u64; 3],
 }
 
 /// One direction of a stream: everything but its bytes.
@@ -100,7 +103,8 @@ impl Default for WakeLine {
             space_wanted: AtomicU32::new(0),
             origin: AtomicU64::new(0),
             shut: AtomicU64::new(0),
-            spare: [0; 4],
+            marked_at: AtomicU64::new(0),
+            spare: [0; 3],
         }
     }
 }
@@ -128,4 +132,5 @@ const _: () = {
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);
     assert!(offset_of!(WakeLine, origin) == 16 && offset_of!(WakeLine, shut) == 24);
+    assert!(offset_of!(WakeLine, marked_at) == 32);
 };
