@@ -120,8 +120,9 @@ fn receive_waiting(
     // What a look at all bytes has seen of them.
     let mut peeked = 0usize;
     let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO, Some(index));
-    let (mut looked, mut awaited) = (false, false);
     let usual = usual::part(&request);
+    // The short way has just looked for what is usual.
+    let (mut looked, mut awaited) = (usual.is_some(), false);
     let mut request = request;
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
