@@ -4,14 +4,39 @@
 //! policy keeps, for each wait set, the share of recent waits that a spin would have shortened.
 //! Waits that slept are observed as well, so no probing is needed: if events come soon after the
 //! sleep began, spinning is taken up again.
+//!
+//! What a sleep costs differs from machine to machine, so the length of a spin is a setting of the
+//! process ([`set_spin_ns`]): `shunt calibrate` measures it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// A wait spins no longer than this.
-pub const SPIN_NS_MAX: u64 = 50_000;
-/// A sleep that ended within this time would have been caught by a spin: the spin's length and
-/// what waking takes.
-const SOON_NS: u64 = SPIN_NS_MAX + 45_000;
+/// A spin where nobody measured, in nanoseconds: 1.5 times the half of a round trip between two
+/// sleepers on two cores of the machine that this was written on.
+pub const SPIN_NS_USUAL: u32 = 50_000;
+/// The longest spin that can be set.
+pub const SPIN_NS_MAX: u32 = 1_000_000;
+/// A sleep that ended within this time would have been caught by a spin: the spin's length and what
+/// waking takes, which the spin was derived from.
+const fn soon_ns(spin_ns: u64) -> u64 {
+    const WAKING_NS_MAX: u64 = 90_000;
+    let waking_ns = spin_ns * 9 / 10;
+    spin_ns + if waking_ns < WAKING_NS_MAX { waking_ns } else { WAKING_NS_MAX }
+}
+
+/// A wait of this process spins no longer than this, in nanoseconds.
+static SPIN_NS: AtomicU32 = AtomicU32::new(SPIN_NS_USUAL);
+
+/// Sets how long waits of this process spin at most, in nanoseconds: what a spin may cost where a
+/// sleep costs about as much. 0: they never do. At most [`SPIN_NS_MAX`].
+pub fn set_spin_ns(spin_ns: u32) {
+    SPIN_NS.store(spin_ns.min(SPIN_NS_MAX), Relaxed);
+}
+
+#[inline]
+fn spin_ns_max() -> u64 {
+    SPIN_NS.load(Relaxed).into()
+}
+
 /// The score is a moving average in 1/1024; a wait weighs 1/8.
 const ONE: u32 = 1024;
 /// Spinning pays when at least this share of waits is short.
@@ -56,7 +81,7 @@ impl Policy {
             return 0;
         }
         if self.score.load(Relaxed) >= PAYS {
-            SPIN_NS_MAX
+            spin_ns_max()
         } else {
             0
         }
@@ -91,7 +116,7 @@ impl Policy {
     /// A wait ended with an event after `waited_ns`; `slept` if it gave the core up.
     #[inline]
     pub fn observe(&self, waited_ns: u64, slept: bool) {
-        let short = if slept { waited_ns < SOON_NS } else { true };
+        let short = if slept { waited_ns < soon_ns(spin_ns_max()) } else { true };
         if !slept && self.ban_next.load(Relaxed) > BAN_FIRST {
             let next = self.ban_next.load(Relaxed);
             self.ban_next.store(next - next / 64 - 1, Relaxed);
@@ -146,6 +171,14 @@ mod tests {
         assert!(policy.yields_first());
         policy.yielded(300, false);
         assert!(!policy.yields_first(), "it has gone elsewhere");
+    }
+
+    #[test]
+    fn what_comes_soon_is_what_a_spin_would_have_caught() {
+        assert_eq!(soon_ns(SPIN_NS_USUAL.into()), 95_000);
+        assert_eq!(soon_ns(10_000), 19_000);
+        assert_eq!(soon_ns(SPIN_NS_MAX.into()), 1_090_000, "waking never takes that long");
+        assert_eq!(soon_ns(0), 0);
     }
 
     #[test]

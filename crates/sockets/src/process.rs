@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 
 use shunt_os::lock::Lock;
 use shunt_os::{mapping, raw, sys};
+use shunt_readiness::policy;
 use shunt_stats::{Reason, Segment, SEGMENT_BYTES};
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
@@ -44,16 +45,12 @@ pub fn start() {
         return;
     }
     *REPORT_DIR.lock() = setting(c"SHUNT_REPORT_DIR").map(<[u8]>::to_vec);
-    if let Some(text) = setting(c"SHUNT_RING_BYTES") {
-        match core::str::from_utf8(text).ok().and_then(|t| t.parse::<u32>().ok()) {
-            Some(bytes) if bytes.is_power_of_two() && (4096..=1 << 24).contains(&bytes) => {
-                RING_BYTES.store(bytes, Relaxed);
-            }
-            _ => {
-                // The program runs plain; the reason is counted when it opens a socket.
-                BAD_SETTING.store(true, Relaxed);
-            }
-        }
+    let is_ring = |bytes: u32| bytes.is_power_of_two() && (4096..=1 << 24).contains(&bytes);
+    if let Some(bytes) = number_setting(c"SHUNT_RING_BYTES", is_ring) {
+        RING_BYTES.store(bytes, Relaxed);
+    }
+    if let Some(ns) = number_setting(c"SHUNT_SPIN_NS", |ns| ns <= policy::SPIN_NS_MAX) {
+        policy::set_spin_ns(ns);
     }
     match setting(c"SHUNT_PAIR") {
         None => {}
@@ -74,6 +71,22 @@ pub fn pairs_at_once() -> bool {
 /// Whether a setting could not be understood: nothing is accelerated then.
 pub fn has_bad_setting() -> bool {
     BAD_SETTING.load(Relaxed)
+}
+
+/// A setting that is a number. With one that cannot be understood the program runs plain; the reason
+/// is counted when it opens a socket.
+fn number_setting(name: &core::ffi::CStr, is_valid: impl Fn(u32) -> bool) -> Option<u32> {
+    let number = parse_number(setting(name)?).filter(|number| is_valid(*number));
+    if number.is_none() {
+        BAD_SETTING.store(true, Relaxed);
+    }
+    number
+}
+
+/// Digits and nothing else.
+fn parse_number(text: &[u8]) -> Option<u32> {
+    let text = core::str::from_utf8(text).ok()?;
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 fn setting(name: &core::ffi::CStr) -> Option<&'static [u8]> {
@@ -251,5 +264,19 @@ pub unsafe fn after_fork() {
     let fd = SEGMENT_FD.swap(-1, Relaxed);
     if fd >= 0 {
         shunt_os::handles::close(fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_digits_that_fit() {
+        assert_eq!(parse_number(b"0"), Some(0));
+        assert_eq!(parse_number(b"50000"), Some(50_000));
+        for text in ["", "+5", "-1", "5e4", "50 us", "4294967296", " 5"] {
+            assert_eq!(parse_number(text.as_bytes()), None, "{text:?}");
+        }
     }
 }
