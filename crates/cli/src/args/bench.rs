@@ -59,7 +59,7 @@ pub struct Taking {
     /// Both processes on one core, on a core each, or where the kernel puts them
     #[arg(long, default_value = "two")]
     pub pin: Pin,
-    /// Which of tcp, unix, ring, shunt, copy; those that the measure does not have are left out
+    /// Which of tcp, unix, ring, shunt, copy, and single, which is not taken otherwise; those that the measure does not have are left out
     #[arg(long, value_name = "WAYS", value_delimiter = ',')]
     pub only: Vec<Way>,
     /// Every round, as JSON; an array if several cases are measured
@@ -200,6 +200,7 @@ pub enum Way {
     Ring,
     Shunt,
     Copy,
+    Single,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]

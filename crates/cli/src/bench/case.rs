@@ -60,7 +60,9 @@ impl Case {
             Measure::Latency | Measure::Rate | Measure::Think => {
                 &[Way::Tcp, Way::Unix, Way::Ring, Way::Shunt]
             }
-            Measure::Stream => &[Way::Tcp, Way::Unix, Way::Ring, Way::Shunt, Way::Copy],
+            Measure::Stream => {
+                &[Way::Tcp, Way::Unix, Way::Ring, Way::Shunt, Way::Copy, Way::Single]
+            }
             Measure::Connect | Measure::Streams | Measure::Idle => {
                 &[Way::Tcp, Way::Unix, Way::Shunt]
             }
@@ -128,6 +130,7 @@ pub fn name(way: Way) -> &'static str {
         Way::Ring => "ring",
         Way::Shunt => "shunt",
         Way::Copy => "copy",
+        Way::Single => "single",
     }
 }
 

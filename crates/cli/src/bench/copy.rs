@@ -158,7 +158,7 @@ fn word(slots: NonNull<Slots>, index: usize) -> &'static AtomicU32 {
 }
 
 /// Looks until it is so; gives the core away now and then, since the other may need it.
-fn wait(is_so: impl Fn() -> bool) {
+pub fn wait(is_so: impl Fn() -> bool) {
     loop {
         for _ in 0..LOOKS {
             if is_so() {

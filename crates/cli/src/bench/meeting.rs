@@ -11,6 +11,7 @@ use anyhow::{bail, Result};
 use super::copy::CopyEnd;
 use super::epoll::Epoll;
 use super::ring::RingEnd;
+use super::single::SingleEnd;
 use crate::args::bench::Way;
 
 /// One end of what is measured.
@@ -45,6 +46,13 @@ impl End for CopyEnd {
     }
 }
 
+impl End for SingleEnd {
+    fn finish(&mut self) -> io::Result<()> {
+        self.close_writing();
+        Ok(())
+    }
+}
+
 /// Where clients are awaited.
 pub enum Host {
     Tcp(TcpListener),
@@ -52,6 +60,7 @@ pub enum Host {
     Ring(String),
     /// With the size of the messages.
     Copy(String, usize),
+    Single(String),
 }
 
 impl Host {
@@ -66,6 +75,10 @@ impl Host {
             Way::Copy => {
                 CopyEnd::make(at)?;
                 Host::Copy(at.to_owned(), size)
+            }
+            Way::Single => {
+                SingleEnd::make(at)?;
+                Host::Single(at.to_owned())
             }
         })
     }
@@ -91,6 +104,7 @@ pub fn accept<W: WithEnd>(host: &Host, work: W) -> Result<W::Output> {
         Host::Unix(listener) => work.run(&mut listener.accept()?.0),
         Host::Ring(path) => work.run(&mut RingEnd::server(path)?),
         Host::Copy(path, size) => work.run(&mut CopyEnd::server(path, *size)?),
+        Host::Single(path) => work.run(&mut SingleEnd::server(path)?),
     }
 }
 
@@ -101,6 +115,7 @@ pub fn connect<W: WithEnd>(way: Way, at: &str, size: usize, work: W) -> Result<W
         Way::Unix => work.run(&mut UnixStream::connect(at)?),
         Way::Ring => work.run(&mut RingEnd::client(at)?),
         Way::Copy => work.run(&mut CopyEnd::client(at, size)?),
+        Way::Single => work.run(&mut SingleEnd::client(at)?),
     }
 }
 
@@ -113,7 +128,7 @@ pub fn open_stream(way: Way, at: &str) -> Result<File> {
             stream.set_nonblocking(true)?;
             Ok(OwnedFd::from(stream).into())
         }
-        Way::Ring | Way::Copy => bail!("epoll knows nothing of shared memory"),
+        Way::Ring | Way::Copy | Way::Single => bail!("epoll knows nothing of shared memory"),
     }
 }
 
@@ -127,7 +142,9 @@ impl Host {
         match self {
             Host::Tcp(listener) => epoll.add(listener, name)?,
             Host::Unix(listener) => epoll.add(listener, name)?,
-            Host::Ring(_) | Host::Copy(..) => bail!("epoll knows nothing of shared memory"),
+            Host::Ring(_) | Host::Copy(..) | Host::Single(_) => {
+                bail!("epoll knows nothing of shared memory")
+            }
         }
         Ok(())
     }
@@ -140,7 +157,9 @@ impl Host {
                 stream.set_nonblocking(true)?;
                 Ok(OwnedFd::from(stream).into())
             }
-            Host::Ring(_) | Host::Copy(..) => bail!("shared memory accepts nobody"),
+            Host::Ring(_) | Host::Copy(..) | Host::Single(_) => {
+                bail!("shared memory accepts nobody")
+            }
         }
     }
 }

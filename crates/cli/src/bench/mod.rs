@@ -12,12 +12,13 @@ mod copy;
 mod epoll;
 mod histogram;
 mod line;
-mod machine;
+pub mod machine;
 mod mapping;
 mod meeting;
 mod pair;
 mod record;
 mod ring;
+mod single;
 mod summary;
 mod workload;
 
@@ -29,12 +30,12 @@ use crate::args::bench::{Bench, Idle, Measure, Pin, Sized, Streams, Taking, Thin
 use crate::interrupt;
 use crate::library::{self, Library};
 use case::name;
-use pair::{Meeting, Turn};
 use record::Record;
 use summary::Summary;
 
 pub use against::alone as calls_alone;
 pub use case::Case;
+pub use pair::{Meeting, Turn};
 pub use workload::peer;
 
 pub fn bench(args: &Bench) -> Result<()> {
@@ -114,6 +115,7 @@ fn print(summaries: &[Summary], as_json: bool) -> Result<()> {
 
 /// The ways that can be had of those that were asked for, and why the others cannot.
 fn ways(only: &[Way]) -> (Vec<Way>, Vec<String>) {
+    // What copies once is no carrier of ours, so only who asks for it gets it.
     let all = [Way::Tcp, Way::Unix, Way::Ring, Way::Shunt, Way::Copy];
     let mut ways = if only.is_empty() { all.to_vec() } else { only.to_vec() };
     let obstacle = match obstacle_to_shunt() {
@@ -180,7 +182,7 @@ impl Turns<'_> {
 }
 
 /// One line on a terminal that replaces the one before.
-fn progress(text: &str) {
+pub fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{text}\r");
     }

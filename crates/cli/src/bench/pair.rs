@@ -85,6 +85,10 @@ fn command(
     command.args(["bench-peer", side, name(turn.way), at]);
     command.args([serde_json::to_string(&turn.case)?, turn.seconds.to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
+    if turn.way == Way::Single {
+        // It may be forbidden; who asked for it says so.
+        command.stderr(Stdio::null());
+    }
     command.env_remove(PRELOAD_VARIABLE).env_remove(REPORT_DIR_VARIABLE);
     if let Some(counters) = counters {
         command.env(PRELOAD_VARIABLE, preload()?);

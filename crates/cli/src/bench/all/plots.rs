@@ -29,7 +29,7 @@ fn colour(way: Way) -> RGBColor {
         Way::Unix => RGBColor(230, 159, 0),
         Way::Ring => RGBColor(0, 158, 115),
         Way::Shunt => RGBColor(0, 114, 178),
-        Way::Copy => RGBColor(70, 70, 70),
+        Way::Copy | Way::Single => RGBColor(70, 70, 70),
     }
 }
 
@@ -39,7 +39,7 @@ fn shape(way: Way) -> Shape {
         Way::Unix => Shape::Triangle,
         Way::Ring => Shape::Circle,
         Way::Shunt => Shape::Square,
-        Way::Copy => Shape::Cross,
+        Way::Copy | Way::Single => Shape::Cross,
     }
 }
 
