@@ -4,8 +4,11 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command};
+use std::ptr;
+use std::time::Duration;
 
 /// The child ends when this process does, however that happens.
 pub fn ends_with_us(command: &mut Command) {
@@ -26,16 +29,48 @@ fn prctl_die_with_parent() -> libc::c_int {
 pub fn on_core(command: &mut Command, core: usize) {
     let cores = cores();
     let Some(&core) = cores.get(core % cores.len().max(1)) else { return };
-    let mut set = empty_set();
-    // SAFETY: the set is initialised, and the core is one that the kernel named.
-    unsafe { libc::CPU_SET(core, &mut set) };
     let pin = move || {
-        // SAFETY: the set is initialised and lives through the call.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
+        pin_to(core);
         Ok(())
     };
     // SAFETY: `sched_setaffinity` may be called between fork and exec.
     unsafe { command.pre_exec(pin) };
+}
+
+/// The calling thread runs on this core from now on, which the kernel has named, if it still may.
+pub fn pin_to(core: usize) {
+    let mut set = empty_set();
+    // SAFETY: the set is initialised, and the core is one that the kernel named.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: the set is initialised and lives through the call.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
+}
+
+/// Whether the child closes its output within this time, as it does when it ends. It is ended otherwise,
+/// and nothing of it stays behind: no process, and no signal that says that it ended.
+pub fn ends_within(mut child: Child, time: Duration) -> bool {
+    let ended = child.stdout.take().is_some_and(|output| is_closed_within(&output, time));
+    if !ended {
+        let _ = child.kill();
+    }
+    // Where SIGCHLD is ignored, there is nothing to wait for.
+    let _ = child.wait();
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is valid memory, which this call initialises.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: as above.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD) };
+    let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: set and time are initialised and live through the call; nobody asks for details.
+    unsafe { libc::sigtimedwait(set.as_ptr(), ptr::null_mut(), &no_time) };
+    ended
+}
+
+fn is_closed_within(output: &ChildStdout, time: Duration) -> bool {
+    let mut entry = libc::pollfd { fd: output.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one entry.
+    let found = unsafe { libc::poll(&mut entry, 1, time.as_millis() as libc::c_int) };
+    found == 1 && entry.revents & libc::POLLHUP != 0
 }
 
 /// The cores that this process may use.

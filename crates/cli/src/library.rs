@@ -11,6 +11,10 @@ use anyhow::{anyhow, bail, Result};
 const LIBRARY_VARIABLE: &str = "SHUNT_LIBRARY";
 /// Tells the library to keep its counters as files in this directory.
 pub const REPORT_DIR_VARIABLE: &str = "SHUNT_REPORT_DIR";
+/// Tells the library how long a wait may spin, in nanoseconds.
+pub const SPIN_VARIABLE: &str = "SHUNT_SPIN_NS";
+/// `off`: the library does nothing.
+pub const SWITCH_VARIABLE: &str = "SHUNT";
 pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 const FILE_NAME: &str = "libshunt.so";
 

@@ -6,6 +6,7 @@
 
 mod args;
 mod bench;
+mod calibrate;
 mod child;
 mod demo;
 mod figures;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::BenchPeer(args) => bench::peer(&args),
         Command::BenchCalls(args) => bench::calls_alone(&args),
         Command::Demo(args) => demo::demo(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::UpdateReport(args) => run::update_report(&args),
     };
     finish(outcome)

@@ -21,6 +21,7 @@ pub enum Command {
     Stat(Stat),
     Bench(bench::Bench),
     Demo(Demo),
+    Calibrate(Calibrate),
     #[command(hide = true)]
     BenchPeer(bench::Peer),
     #[command(hide = true)]
@@ -76,6 +77,25 @@ pub struct Demo {
     /// Try the programs without the library
     #[arg(long, hide = true, conflicts_with = "one_side")]
     pub plain_only: bool,
+}
+
+/// Measure what a wake-up and a copy cost on this machine, and keep it for `shunt run`
+///
+/// Takes a few seconds. `shunt run` does the part that it needs by itself, when nothing is kept yet.
+#[derive(clap::Args)]
+pub struct Calibrate {
+    /// Show what is kept, and where
+    #[arg(long, group = "what")]
+    pub show: bool,
+    /// Forget what is kept
+    #[arg(long, group = "what")]
+    pub delete: bool,
+    /// Only wake-ups, in a tenth of a second, as `shunt run` does
+    #[arg(long, group = "what")]
+    pub quick: bool,
+    /// Keep the figures although the machine was busy
+    #[arg(long, conflicts_with_all = ["show", "delete"])]
+    pub force: bool,
 }
 
 /// Wait for the descendants that a program left, then bring its report up to date

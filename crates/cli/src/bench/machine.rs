@@ -4,7 +4,7 @@
 
 use std::ffi::CStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::Command;
@@ -37,13 +37,24 @@ impl Machine {
             kernel: kernel(),
             glibc: glibc(),
             system: value(&read("/etc/os-release"), "PRETTY_NAME", '=').unwrap_or_default(),
-            cpu: value(&cpuinfo, "model name", ':').unwrap_or_default(),
+            cpu: cpu(),
             cores: child::cores().len(),
             governor: Some(read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
                 .filter(|governor| !governor.is_empty()),
             is_virtual: cpuinfo.contains(" hypervisor"),
         }
     }
+}
+
+/// The model of the first processor; empty if the kernel names none.
+pub fn cpu() -> String {
+    // All of it takes milliseconds where there are many.
+    const BYTES: u64 = 4096;
+    let mut text = Vec::new();
+    let first =
+        fs::File::open("/proc/cpuinfo").and_then(|it| it.take(BYTES).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    first.ok().and_then(|_| value(&text, "model name", ':')).unwrap_or_default()
 }
 
 pub fn kernel() -> String {
@@ -71,7 +82,7 @@ pub fn commit() -> Option<String> {
 pub fn run_name() -> String {
     let os = read("/etc/os-release");
     let part = |key| value(&os, key, '=').unwrap_or_default();
-    let cpu = value(&read("/proc/cpuinfo"), "model name", ':').unwrap_or_default();
+    let cpu = cpu();
     let system = format!("{}{}", part("ID"), part("VERSION_ID"));
     format!("{}-{system}-{}-{}vcpu", today(), family(&cpu), child::cores().len())
 }

@@ -12,10 +12,12 @@ use super::case::{name, Case};
 use super::record::Record;
 use super::workload::Outcome;
 use crate::args::bench::{Pin, Way};
-use crate::child;
-use crate::library::{self, Library, Programs, PRELOAD_VARIABLE, REPORT_DIR_VARIABLE};
+use crate::library::{
+    self, Library, Programs, PRELOAD_VARIABLE, REPORT_DIR_VARIABLE, SPIN_VARIABLE,
+};
 use crate::report;
 use crate::run::ReportDir;
+use crate::{calibrate, child};
 
 /// Where pairs of processes meet, one after the other.
 pub struct Meeting {
@@ -93,6 +95,9 @@ fn command(
     if let Some(counters) = counters {
         command.env(PRELOAD_VARIABLE, preload()?);
         command.env(REPORT_DIR_VARIABLE, counters.path());
+        if let Some(spin_ns) = calibrate::kept_spin_ns() {
+            command.env(SPIN_VARIABLE, spin_ns.to_string());
+        }
     }
     child::ends_with_us(&mut command);
     if let Some(core) = core {

@@ -16,8 +16,8 @@ use std::process::{Command, ExitCode};
 
 use shunt_stats::Reason;
 
-use crate::args;
-use crate::library::{self, Library, PRELOAD_VARIABLE};
+use crate::library::{self, Library, PRELOAD_VARIABLE, SPIN_VARIABLE};
+use crate::{args, calibrate};
 use program::{Refused, Treatment};
 
 pub use family::start_time;
@@ -86,6 +86,9 @@ fn accelerate(command: &mut Command, treatment: Treatment) -> Result<Option<Reas
             return plain(Reason::OtherArchitecture, is);
         }
     };
+    if let Some(spin_ns) = calibrate::spin_ns_for_programs() {
+        command.env(SPIN_VARIABLE, spin_ns.to_string());
+    }
     Ok(None)
 }
 

@@ -19,10 +19,11 @@ use shunt_stats::{Carrier, Segment, MEMFD_NAME, SEGMENT_BYTES};
 /// Tells the test executable to be the counting program instead, and how it is to end.
 const ROLE: &str = "SHUNT_TEST_ROLE";
 
-/// `shunt`, with some harmless shared object in the place of the library.
+/// `shunt`, with some harmless shared object in the place of the library. With this setting a run
+/// measures nothing first, and leaves the user's folders alone.
 pub fn shunt() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shunt"));
-    command.env("SHUNT_LIBRARY", harmless_library());
+    command.env("SHUNT_LIBRARY", harmless_library()).env("SHUNT_SPIN_NS", "50000");
     command
 }
 
