@@ -421,5 +421,6 @@ fn a_spin_for_this_machine_costs_less_than_the_usual_one() {
     let own = all();
     set_spin_ns(SPIN_NS_USUAL);
     let share = own / all();
+    println!("{share:.2} of the cost with the usual spin");
     assert!(share <= 0.7, "{share:.2} of the cost with the usual spin");
 }
