@@ -8,7 +8,9 @@ use super::run::Run;
 use super::{name, tables};
 use crate::args::bench::Part;
 use crate::bench::machine::{self, Machine};
+use crate::calibrate;
 use crate::figures::count;
+use crate::library::SPIN_VARIABLE;
 
 pub struct Readme<'a> {
     pub run: &'a Run,
@@ -42,6 +44,7 @@ impl Readme<'_> {
             ("day", machine::today()),
             ("system", format!("{system}, Linux {kernel}, glibc {glibc}")),
             ("processor", format!("{cpu}, {cores} cores, {kind}")),
+            ("longest spin", longest_spin()),
             ("governor", governor.unwrap_or_else(|| "not visible".into())),
         ];
         let rows = rows.map(|(name, value)| format!("| {name} | {value} |\n"));
@@ -71,6 +74,13 @@ impl Readme<'_> {
         }
         text
     }
+}
+
+/// What the library has for waits, and from where.
+fn longest_spin() -> String {
+    let set = std::env::var(SPIN_VARIABLE).ok().map(|set| format!("{set} ns ({SPIN_VARIABLE})"));
+    let kept = || calibrate::kept_spin_ns().map(|ns| format!("{ns} ns (`shunt calibrate`)"));
+    set.or_else(kept).unwrap_or_else(|| "the usual one (nothing is calibrated)".into())
 }
 
 fn heading(part: Part) -> &'static str {
