@@ -7,6 +7,7 @@
 //! | `exports::io` | read, write, recv, send and their relatives, sendfile, splice |
 //! | `exports::descriptor` | close, dup, fcntl, ioctl, fdopen, freopen, fclose |
 //! | `exports::aio` | aio_read, aio_write, lio_listio |
+//! | `exports::listing` | readdir, getdents64, scandir |
 //! | `exports::readiness` | poll, select, epoll |
 //! | `exports::modules` | dlopen, dlmopen |
 //! | `exports::process` | fork, exec, spawn, syscall |

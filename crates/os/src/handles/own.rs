@@ -5,18 +5,29 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Above these a number of ours is not known: a process would have as many open.
 const NUMBERS: usize = 1 << 16;
 
-static OWN: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
+type Numbers = [AtomicU64; NUMBERS / 64];
 
-fn place(fd: i32) -> Option<(&'static AtomicU64, u64)> {
+static OWN: Numbers = [const { AtomicU64::new(0) }; NUMBERS / 64];
+/// Those that were ours at any time.
+static EVER: Numbers = [const { AtomicU64::new(0) }; NUMBERS / 64];
+
+fn place(numbers: &'static Numbers, fd: i32) -> Option<(&'static AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
-    OWN.get(fd / 64).map(|word| (word, 1 << (fd % 64)))
+    numbers.get(fd / 64).map(|word| (word, 1 << (fd % 64)))
+}
+
+fn is_in(numbers: &'static Numbers, fd: i32) -> bool {
+    place(numbers, fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
 }
 
 /// The number becomes ours, or is ours no more.
 pub(super) fn mark(fd: i32, ours: bool) {
-    let Some((word, bit)) = place(fd) else { return };
+    let Some((word, bit)) = place(&OWN, fd) else { return };
     if ours {
         word.fetch_or(bit, Relaxed);
+        if let Some((word, bit)) = place(&EVER, fd) {
+            word.fetch_or(bit, Relaxed);
+        }
     } else if word.load(Relaxed) & bit != 0 {
         word.fetch_and(!bit, Relaxed);
     }
@@ -25,7 +36,12 @@ pub(super) fn mark(fd: i32, ours: bool) {
 /// Whether the number is a descriptor of ours.
 #[inline]
 pub fn is_own(fd: i32) -> bool {
-    place(fd).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
+    is_in(&OWN, fd)
+}
+
+/// Whether the number is a descriptor of ours, or was one before.
+pub fn was_own(fd: i32) -> bool {
+    is_in(&EVER, fd)
 }
 
 /// The lowest number of ours from `first` to `last`.
@@ -60,6 +76,7 @@ mod tests {
         assert_eq!(first_own(60_065, 60_200), Some(60_200));
         mark(60_200, false);
         assert_eq!(first_own(60_065, 70_000), None);
+        assert!(was_own(60_200) && !is_own(60_200) && !was_own(60_201));
         assert!(!is_own(-1) && !is_own(1 << 20));
         mark(-1, true);
     }

@@ -104,14 +104,16 @@ unsafe extern "C" fn interrupt(number: libc::c_long, arguments: *const usize) ->
 /// 32-bit files alone, or take their arguments in another way.
 #[cfg(target_pointer_width = "64")]
 pub mod number {
-    pub use libc::{SYS_fstat as FSTAT, SYS_ftruncate as FTRUNCATE, SYS_mmap as MMAP};
+    pub use libc::{SYS_fstat as FSTAT, SYS_newfstatat as FSTATAT};
+    pub use libc::{SYS_ftruncate as FTRUNCATE, SYS_mmap as MMAP};
     /// The bytes in which [`MMAP`] counts the offset.
     pub const MMAP_UNIT: u64 = 1;
 }
 
 #[cfg(target_arch = "x86")]
 pub mod number {
-    pub use libc::{SYS_fstat64 as FSTAT, SYS_ftruncate64 as FTRUNCATE, SYS_mmap2 as MMAP};
+    pub use libc::{SYS_fstat64 as FSTAT, SYS_fstatat64 as FSTATAT};
+    pub use libc::{SYS_ftruncate64 as FTRUNCATE, SYS_mmap2 as MMAP};
     pub const MMAP_UNIT: u64 = 4096;
 }
 

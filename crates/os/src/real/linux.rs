@@ -10,8 +10,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off64_t, off_t, pollfd,
-    sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, FILE,
+    dirent, dirent64, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off64_t, off_t,
+    pollfd, sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, DIR,
+    FILE,
 };
 
 use crate::lookups;
@@ -165,6 +166,17 @@ genuine! {
     closefrom(lowest: c_int) -> ();
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     umask(mode: mode_t) -> mode_t;
+    readdir(folder: *mut DIR) -> *mut dirent;
+    readdir64(folder: *mut DIR) -> *mut dirent64;
+    readdir_r(folder: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int;
+    readdir64_r(folder: *mut DIR, entry: *mut dirent64, result: *mut *mut dirent64) -> c_int;
+    getdents64(folder: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t;
+    getdirentries(folder: c_int, buffer: *mut c_char, bytes: size_t, place: *mut off_t) -> ssize_t;
+    getdirentries64(folder: c_int, buffer: *mut c_char, bytes: size_t, place: *mut off64_t) -> ssize_t;
+    scandir(path: *const c_char, list: *mut *mut *mut c_void, choose: *const c_void, compare: *const c_void) -> c_int;
+    scandir64(path: *const c_char, list: *mut *mut *mut c_void, choose: *const c_void, compare: *const c_void) -> c_int;
+    scandirat(folder: c_int, path: *const c_char, list: *mut *mut *mut c_void, choose: *const c_void, compare: *const c_void) -> c_int;
+    scandirat64(folder: c_int, path: *const c_char, list: *mut *mut *mut c_void, choose: *const c_void, compare: *const c_void) -> c_int;
     syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
     isfdtype(fd: c_int, kind: c_int) -> c_int;
 }

@@ -5,6 +5,7 @@ mod descriptor;
 mod exec_list;
 mod formatted;
 mod io;
+mod listing;
 mod modules;
 mod number;
 mod numbers;

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong};
 use shunt_os::real;
 use shunt_sockets::receive::is_no_address;
 
-use super::{descriptor, io, process, quiet, readiness, socket};
+use super::{descriptor, io, listing, process, quiet, readiness, socket};
 
 /// The calls of one kind of programs: whose arguments have another form, or that the others lack.
 #[cfg_attr(target_pointer_width = "64", path = "number/of_64_bits.rs")]
@@ -99,6 +99,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_clone3 if !is_no_address(a as _) && *(a as *const usize) & SHARES == 0 => {
                 process::fork_by(genuine).into()
             }
+            libc::SYS_getdents | libc::SYS_getdents64 => listing::by_number(number, a, b, c),
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
             _ => own::call(number, [a, b, c, d, e, f])
                 .unwrap_or_else(|| real::syscall(number, a, b, c, d, e, f)),

@@ -4,6 +4,7 @@
 pub mod descriptor;
 pub mod file;
 pub mod io;
+pub mod listing;
 pub mod messages;
 pub mod process;
 pub mod socket;

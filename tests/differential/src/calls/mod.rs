@@ -19,6 +19,7 @@ macro_rules! call {
 }
 
 pub mod io;
+pub mod listing;
 pub mod other_ways;
 pub mod process;
 pub mod sandbox;

@@ -3,7 +3,7 @@
 use super::{scenarios, Scenario, V4};
 use crate::actor::Actor;
 use crate::calls::stdio::{close_all_from, print_to, File};
-use crate::calls::{io, process, socket, wait, Fd, Got};
+use crate::calls::{io, listing, process, socket, wait, Fd, Got};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
 
 pub const ALL: &[Scenario] = scenarios![V4;
@@ -41,6 +41,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_descriptor_passed_within_itself_is_the_same_stream,
     a_listening_socket_can_be_copied,
     five_hundred_copies_come_and_go,
+    lists_of_descriptors_show_the_programs,
+    a_child_lists_its_descriptors,
+    other_folders_show_all,
 ];
 
 fn copies_by_every_call_are_the_same_stream(a: &Actor) {
@@ -607,4 +610,79 @@ fn five_hundred_copies_come_and_go(a: &Actor) {
         a.note("close", socket::close(s));
     });
     a.server(|| a.note("received", receive_to_end(s, 6)));
+}
+
+/// The harness has some below.
+const ABOVE: Fd = 1000;
+
+/// The numbers above that are listed, by each call that lists, in all folders by one and in one by all.
+fn note_numbers(a: &Actor) {
+    let (process, thread) = (process::pid(), process::thread_id());
+    let folders = [
+        ("/proc/self/fd", "by itself".to_owned()),
+        ("/proc/self/fdinfo", "its notes".to_owned()),
+        ("/dev/fd", "by a link".to_owned()),
+        (&format!("/proc/{process}/fd"), "by number".to_owned()),
+        (&format!("/proc/{process}/task/{thread}/fd"), "by thread".to_owned()),
+        ("/proc/thread-self/fdinfo", "notes by thread".to_owned()),
+    ];
+    let numbers = |names: listing::Names| {
+        let numbers = names.iter().filter_map(|name| name.parse::<Fd>().ok());
+        let high: Vec<Fd> = numbers.filter(|fd| *fd >= ABOVE).collect();
+        format!("{high:?}")
+    };
+    for (what, call) in listing::ALL {
+        a.note(what, numbers(call("/proc/self/fd")));
+    }
+    for (path, what) in folders {
+        a.note(&what, numbers(listing::ALL[0].1(path)));
+        a.note(format!("{what}, whole"), numbers(listing::ALL[9].1(path)));
+    }
+}
+
+fn lists_of_descriptors_show_the_programs(a: &Actor) {
+    let s = a.stream();
+    for number in [1200, 7000] {
+        a.note("copy", socket::dup2(s, number));
+    }
+    note_numbers(a);
+    std::thread::scope(|scope| {
+        let _ = a.thread(scope, "another", || note_numbers(a)).join();
+    });
+    a.note("close", socket::close(7000));
+    note_numbers(a);
+    a.client(|| a.note("send", io::send(s, b"well", 0)));
+    a.server(|| a.note("received", receive_text(s, 4)));
+}
+
+fn a_child_lists_its_descriptors(a: &Actor) {
+    let s = a.stream();
+    let child = a.child("child", || {
+        a.note("copy", socket::dup2(s, 1200));
+        note_numbers(a);
+    });
+    a.note("child", process::wait_for(child));
+    note_numbers(a);
+}
+
+fn other_folders_show_all(a: &Actor) {
+    let s = a.stream();
+    let side = if a.is_client() { "client" } else { "server" };
+    let folder = std::env::temp_dir().join(format!("shunt-{}-{side}", process::pid()));
+    let fd = folder.join("fd");
+    std::fs::create_dir_all(&fd).expect("a folder");
+    for number in 3590..3640 {
+        std::fs::File::create(fd.join(number.to_string())).expect("a file");
+    }
+    // As in /proc/self/fd, numbers lead back to the folder.
+    for number in 3..64 {
+        std::os::unix::fs::symlink(&fd, fd.join(number.to_string())).expect("a link");
+    }
+    for (what, call) in listing::ALL {
+        let names = call(fd.to_str().expect("a path of text"));
+        a.note(what, names.len());
+    }
+    std::fs::remove_dir_all(&folder).expect("to be removed");
+    a.client(|| a.note("send", io::send(s, b"well", 0)));
+    a.server(|| a.note("received", receive_text(s, 4)));
 }
