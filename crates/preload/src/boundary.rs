@@ -70,6 +70,16 @@ pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
     shunt_os::handles::with_numbers(call)
 }
 
+/// Makes a call about a descriptor, which is not open to the program if it is ours.
+#[inline(always)]
+pub fn of_theirs(fd: i32, call: impl FnOnce() -> i32) -> i32 {
+    if shunt_os::handles::may_be_own(fd) && process::enabled() && shunt_os::handles::is_own(fd) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    call()
+}
+
 /// Makes the genuine call and takes a note of its result.
 #[inline(always)]
 pub fn noted(result: i32, note: impl FnOnce(i32)) -> i32 {

@@ -6,7 +6,7 @@ use libc::FILE;
 use shunt_os::real;
 use shunt_sockets::calls::descriptor as calls;
 
-use crate::boundary::{before, boundary, noted, numbers_settled, with_numbers};
+use crate::boundary::{before, boundary, noted, numbers_settled, of_theirs, with_numbers};
 
 #[no_mangle]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
@@ -40,13 +40,15 @@ pub unsafe extern "C" fn closefrom(lowest: c_int) {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    noted(with_numbers(|| unsafe { real::dup(fd) }), |new| calls::duplicated(fd, new))
+    noted(with_numbers(|| of_theirs(fd, || unsafe { real::dup(fd) })), |new| {
+        calls::duplicated(fd, new)
+    })
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
     // None of ours may stand at the number: it would be replaced, and closed later as ours.
-    let genuine = || with_numbers(|| unsafe { real::dup2(from, to) });
+    let genuine = || with_numbers(|| of_theirs(from, || unsafe { real::dup2(from, to) }));
     boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
 }
 
@@ -57,14 +59,14 @@ pub unsafe extern "C" fn __dup2(from: c_int, to: c_int) -> c_int {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    let genuine = || with_numbers(|| unsafe { real::dup3(from, to, flags) });
+    let genuine = || with_numbers(|| of_theirs(from, || unsafe { real::dup3(from, to, flags) }));
     boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     numbers_settled();
-    noted(unsafe { real::fcntl(fd, command, argument) }, |result| {
+    noted(of_theirs(fd, || unsafe { real::fcntl(fd, command, argument) }), |result| {
         calls::after_fcntl(fd, command, argument, result);
     })
 }
@@ -77,7 +79,7 @@ pub unsafe extern "C" fn __fcntl(fd: c_int, command: c_int, argument: *mut c_voi
 #[no_mangle]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
     numbers_settled();
-    noted(unsafe { real::fcntl64(fd, command, argument) }, |result| {
+    noted(of_theirs(fd, || unsafe { real::fcntl64(fd, command, argument) }), |result| {
         calls::after_fcntl(fd, command, argument, result);
     })
 }

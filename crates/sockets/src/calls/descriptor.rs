@@ -347,8 +347,8 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -
         return Outcome::PassThrough;
     }
     let strange = table::get(to) == Entry::Unknown && table::get(from) == Entry::Unknown;
-    // The kernel closes the old one without a word; a bad `from` leaves it alone.
-    if strange || !handles::is_open(from) {
+    // The kernel closes the old one without a word; a bad `from` leaves it alone, and one of ours is bad.
+    if strange || handles::is_own(from) || !handles::is_open(from) {
         return Outcome::PassThrough;
     }
     before_close(to);

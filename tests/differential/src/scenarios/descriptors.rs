@@ -44,6 +44,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     lists_of_descriptors_show_the_programs,
     a_child_lists_its_descriptors,
     other_folders_show_all,
+    numbers_nobody_opened_are_not_open,
 ];
 
 fn copies_by_every_call_are_the_same_stream(a: &Actor) {
@@ -683,6 +684,22 @@ fn other_folders_show_all(a: &Actor) {
         a.note(what, names.len());
     }
     std::fs::remove_dir_all(&folder).expect("to be removed");
+    a.client(|| a.note("send", io::send(s, b"well", 0)));
+    a.server(|| a.note("received", receive_text(s, 4)));
+}
+
+fn numbers_nobody_opened_are_not_open(a: &Actor) {
+    let s = a.stream();
+    let open = |call: &dyn Fn(Fd) -> Got| {
+        (ABOVE..6000).filter(|fd| call(*fd) != Got::Errno(libc::EBADF)).count()
+    };
+    a.note("F_GETFD", open(&|fd| socket::fcntl(fd, libc::F_GETFD, 0)));
+    a.note("F_GETFL", open(&|fd| socket::fcntl(fd, libc::F_GETFL, 0)));
+    a.note("F_DUPFD", open(&|fd| socket::fcntl(fd, libc::F_DUPFD, 0)));
+    a.note("dup", open(&socket::dup));
+    a.note("dup2", open(&|fd| socket::dup2(fd, 1200)));
+    a.note("dup2 over the stream", open(&|fd| socket::dup2(fd, s)));
+    a.note("dup3", open(&|fd| socket::dup3(fd, 1200, 0)));
     a.client(|| a.note("send", io::send(s, b"well", 0)));
     a.server(|| a.note("received", receive_text(s, 4)));
 }
