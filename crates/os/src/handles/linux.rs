@@ -1,7 +1,7 @@
 //! eventfd(2), epoll(7), abstract Unix sockets with SCM_RIGHTS (unix(7)).
 
 use core::mem::{size_of, zeroed};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{fence, AtomicI32, AtomicU32, AtomicUsize, Ordering::*};
 
 use super::own;
 use crate::{raw, sys, threads, Errno, Result};
@@ -19,6 +19,8 @@ static LOWEST_OWN: AtomicI32 = AtomicI32::new(HIGH_FD);
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 /// Calls of the program's that are taking a number now.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
+/// Descriptors of ours that are being closed: no more marked as ours, and perhaps still open.
+static CLOSING: AtomicU32 = AtomicU32::new(0);
 
 /// How often a holder is waited for, a yield or a short sleep each: one that has lost its core may
 /// be away for a time slice or more.
@@ -122,6 +124,7 @@ fn wait_for<T>(turns: u32, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
 pub fn forget_numbers() {
     HOLDER.store(0, SeqCst);
     INSIDE.store(0, SeqCst);
+    CLOSING.store(0, SeqCst);
 }
 
 /// Moves a fresh descriptor of ours out of the program's range and makes it CLOEXEC.
@@ -176,9 +179,30 @@ pub fn make_room() {
 
 /// Closes a descriptor of ours.
 pub fn close(fd: i32) {
+    CLOSING.fetch_add(1, SeqCst);
+    // SYNC closing -> was_listed_as_own: who finds the mark gone finds the count.
+    fence(SeqCst);
     own::mark(fd, false);
     // SAFETY: no pointers; the caller owns `fd`.
     let _ = unsafe { sys!(libc::SYS_close, fd) };
+    CLOSING.fetch_sub(1, SeqCst);
+}
+
+/// Whether the number was a descriptor of ours when the program had a list of its descriptors made, some time
+/// ago: it is ours, or was and is not open any more. (If it is, it is the program's by now.)
+pub fn was_listed_as_own(fd: i32) -> bool {
+    if !may_be_own(fd) {
+        return false;
+    }
+    // One that was just made is not marked before its maker lets the numbers go.
+    await_numbers();
+    if own::is_own(fd) || !own::was_own(fd) {
+        return own::is_own(fd);
+    }
+    // SYNC closing -> close: the mark was gone.
+    fence(SeqCst);
+    wait_for(TURNS_MAX, || (CLOSING.load(SeqCst) == 0).then_some(()));
+    !is_open(fd)
 }
 
 /// A new eventfd, non-blocking.
@@ -585,6 +609,20 @@ pub fn cookie(fd: i32) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_of_ours_was_listed_until_it_is_the_programs() {
+        let fd = eventfd().expect("an eventfd");
+        assert!(was_listed_as_own(fd));
+        close(fd);
+        assert!(was_listed_as_own(fd), "it is not open any more");
+        // SAFETY: no pointers.
+        let theirs = unsafe { sys!(libc::SYS_fcntl, 0, libc::F_DUPFD, fd) }.expect("room") as i32;
+        assert!(!was_listed_as_own(theirs));
+        // SAFETY: no pointers.
+        let _ = unsafe { sys!(libc::SYS_close, theirs) };
+        assert!(!was_listed_as_own(0) && !was_listed_as_own(i32::MAX));
+    }
 
     #[test]
     fn room_is_made_for_our_numbers() {

@@ -40,7 +40,7 @@ pub fn is_own(fd: i32) -> bool {
 }
 
 /// Whether the number is a descriptor of ours, or was one before.
-pub fn was_own(fd: i32) -> bool {
+pub(super) fn was_own(fd: i32) -> bool {
     is_in(&EVER, fd)
 }
 

@@ -65,13 +65,8 @@ unsafe fn is_ours(folder: *mut DIR, name: *const c_char) -> bool {
     names_ours(name) && proc::lists_numbers_here(unsafe { libc::dirfd(folder) })
 }
 
-/// Whether the name is a number of ours, or of a descriptor of ours that was closed since it was listed.
 fn names_ours(name: &CStr) -> bool {
-    let number = number_in(name.to_bytes());
-    let Some(fd) = number.filter(|fd| handles::may_be_own(*fd)) else { return false };
-    // One that was made meanwhile is known to be ours then.
-    handles::await_numbers();
-    handles::is_own(fd) || handles::was_own(fd) && !handles::is_open(fd)
+    number_in(name.to_bytes()).is_some_and(handles::was_listed_as_own)
 }
 
 fn number_in(name: &[u8]) -> Option<c_int> {
