@@ -49,11 +49,9 @@ fn wakes(wake: &Wake) -> String {
 
 fn spin(useful_ns: Option<u32>) -> String {
     match useful_ns {
-        Some(ns) => format!(
-            "  {:<44} {:>10}  (`shunt run` sets SHUNT_SPIN_NS={ns})\n",
-            "the longest spin that pays",
-            us(ns)
-        ),
+        Some(ns) => {
+            format!("  {:<44} {:>10}  (SHUNT_SPIN_NS={ns})\n", "the longest spin that pays", us(ns))
+        }
         None => "there is one core only, so the longest spin stays the usual one\n".into(),
     }
 }
