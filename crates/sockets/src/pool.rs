@@ -20,6 +20,7 @@ use shunt_stats::StreamEntry;
 use shunt_stream::{Reader, Writer};
 
 use crate::inherit::Kin;
+use crate::receive::flow::Flow;
 /// What a socket is to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -67,6 +68,7 @@ pub struct RecvSide {
     pub reset_pending: bool,
     /// How often the program looked for bytes here, and may have found that there were no more.
     pub misses: u32,
+    pub flow: Flow,
     /// What TCP had when the stream left the ring.
     pub left: Option<LeftWith>,
 }
@@ -417,6 +419,7 @@ impl RecvSide {
             ring_only: 0,
             reset_pending: false,
             misses: 0,
+            flow: Flow::NONE,
             left: None,
         }
     }

@@ -220,6 +220,12 @@ impl StreamEntry {
         self.count(&self.entry.sent, carrier, bytes);
     }
 
+    /// Messages sent so far.
+    #[inline]
+    pub fn messages_sent(&self) -> u64 {
+        self.entry.sent.messages.load(Relaxed)
+    }
+
     /// Counts one message. The caller holds the stream's receive lock.
     #[inline]
     pub fn received(&self, carrier: Carrier, bytes: u64) {

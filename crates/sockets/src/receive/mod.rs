@@ -21,6 +21,7 @@ use crate::pool::{Mode, RecvSide, Socket};
 use crate::send::wanted;
 use crate::wait::blocking::{self, Watch, Woken};
 
+pub mod flow;
 mod peek;
 mod remains;
 mod sources;

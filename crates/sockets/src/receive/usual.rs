@@ -48,9 +48,17 @@ fn take(fd: c_int, index: u32, base: *mut u8, len: usize, flags: c_int) -> isize
     if !socket.is_attached_as(fd, index) {
         return 0;
     }
+    if recv.flow.gathers(recv.offset) && !may_not_wait(socket, flags) {
+        recv.flow.gather();
+    }
     let is_empty = match take_locked(socket, &mut recv, Part { base, len }) {
         Took::Some(count) => {
-            recv.misses = recv.misses.wrapping_add(u32::from(count < len));
+            if count < len {
+                recv.misses = recv.misses.wrapping_add(1);
+                let sent = socket.entry().map_or(0, |entry| entry.messages_sent());
+                let offset = recv.offset;
+                recv.flow.drained(count, offset, sent);
+            }
             return count as isize;
         }
         Took::Nothing => may_not_wait(socket, flags) && nothing_else_is_told(socket, &recv),
