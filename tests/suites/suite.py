@@ -47,7 +47,8 @@ class Way:
             command = [SHUNT, "run", "--report", str(report), "--", *command]
         # The shell is process 1 of the namespace, which signals spare: no program is to be that.
         inside = 'ip link set lo up; "$@"; exit $?'
-        wrapped = ["unshare", "-n", "--pid", "--fork", "--mount-proc", "--kill-child",
+        # A suite that is ended leaves nobody behind.
+        wrapped = ["setpriv", "--pdeathsig", "KILL", "unshare", "-n", "--pid", "--fork", "--mount-proc", "--kill-child",
                    "sh", "-c", inside, "sh"]
         if user:
             wrapped += ["setpriv", "--reuid", user, "--regid", user, "--init-groups"]
