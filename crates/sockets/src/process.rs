@@ -262,7 +262,8 @@ pub unsafe fn after_fork() {
     *SEGMENT.lock() = None;
     SEGMENT_AT.store(core::ptr::null_mut(), Relaxed);
     let fd = SEGMENT_FD.swap(-1, Relaxed);
-    if fd >= 0 {
+    // The program may have taken its number.
+    if shunt_os::handles::is_own(fd) {
         shunt_os::handles::close(fd);
     }
 }

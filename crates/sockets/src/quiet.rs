@@ -1,11 +1,11 @@
 //! A process in which the library must keep still: for good under a seccomp filter, which may kill for
 //! calls that the program itself never makes; for a moment where the kernel wants a process of one
-//! thread (unshare(2), setns(2)); and on TCP for good beside io_uring and modules whose calls it does not see.
+//! thread (unshare(2), setns(2)); for good where it takes a number of ours; and on TCP for good beside io_uring and modules whose calls it does not see.
 
 use core::ffi::{c_char, c_int, c_long, CStr};
 use core::sync::atomic::{AtomicU16, Ordering::*};
 
-use shunt_os::{lookups, proc};
+use shunt_os::{handles, lookups, proc};
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode};
@@ -86,6 +86,14 @@ pub fn split(genuine: impl FnOnce() -> isize) -> isize {
         return genuine();
     }
     cease(Reason::SplitDescriptors);
+    genuine()
+}
+
+/// Around a call that gives a number of ours to a descriptor of the program's. Afterwards every call is the
+/// kernel's.
+pub fn give(number: c_int, genuine: impl FnOnce() -> isize) -> isize {
+    cease(Reason::TookOurNumber);
+    handles::give(number);
     genuine()
 }
 

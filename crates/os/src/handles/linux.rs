@@ -188,6 +188,11 @@ pub fn close(fd: i32) {
     CLOSING.fetch_sub(1, SeqCst);
 }
 
+/// The number is the program's from now on, and nobody closes it as ours.
+pub fn give(fd: i32) {
+    own::mark(fd, false);
+}
+
 /// Whether the number was a descriptor of ours when the program had a list of its descriptors made, some time
 /// ago: it is ours, or was and is not open any more. (If it is, it is the program's by now.)
 pub fn was_listed_as_own(fd: i32) -> bool {

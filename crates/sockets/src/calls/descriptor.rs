@@ -346,10 +346,15 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -
         }
         return Outcome::PassThrough;
     }
-    let strange = table::get(to) == Entry::Unknown && table::get(from) == Entry::Unknown;
+    let strange = table::get(to) == Entry::Unknown
+        && table::get(from) == Entry::Unknown
+        && !handles::is_own(to);
     // The kernel closes the old one without a word; a bad `from` leaves it alone, and one of ours is bad.
     if strange || handles::is_own(from) || !handles::is_open(from) {
         return Outcome::PassThrough;
+    }
+    if handles::is_own(to) {
+        return Outcome::Genuine(quiet::give(to, || genuine() as isize));
     }
     before_close(to);
     if let (true, Entry::Socket(index)) = (poll::numbers::is_polled(to), table::get(from)) {

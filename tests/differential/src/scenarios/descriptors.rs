@@ -45,6 +45,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_child_lists_its_descriptors,
     other_folders_show_all,
     numbers_nobody_opened_are_not_open,
+    a_high_number_can_be_given_to_a_copy,
 ];
 
 fn copies_by_every_call_are_the_same_stream(a: &Actor) {
@@ -686,6 +687,31 @@ fn other_folders_show_all(a: &Actor) {
     std::fs::remove_dir_all(&folder).expect("to be removed");
     a.client(|| a.note("send", io::send(s, b"well", 0)));
     a.server(|| a.note("received", receive_text(s, 4)));
+}
+
+/// To each of many numbers that nobody opened.
+fn a_high_number_can_be_given_to_a_copy(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("before", io::send(s, b"before ", 0));
+        let copied = |to: &Fd| socket::dup2(s, *to) == Got::Value(i64::from(*to));
+        let copies: Vec<Fd> = (ABOVE..6000).filter(copied).collect();
+        a.note("copies", copies.len());
+        let last = *copies.last().expect("some number above is within the limit");
+        a.note("by the last", io::send(last, b"last ", 0));
+        a.note("all are closed", copies.iter().all(|fd| socket::close(*fd) == Got::Value(0)));
+        a.note("after", io::send(s, b"after", 0));
+    });
+    a.server(|| {
+        a.note("received", receive_text(s, 7 + 5 + 5));
+        a.note("answer", io::send(s, b"answer", 0));
+    });
+    a.client(|| {
+        a.note("received", receive_text(s, 6));
+        let child = process::fork(|| i32::from(io::send(s, b"child", 0) != Got::Value(5)));
+        a.note("child", process::wait_for(child));
+    });
+    a.server(|| a.note("received", receive_text(s, 5)));
 }
 
 fn numbers_nobody_opened_are_not_open(a: &Actor) {
