@@ -5,7 +5,7 @@ SHUNT  := $(TARGET)/release/shunt
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test suites bench install-deps tidy
+.PHONY: help build demo demo-deps test suites bench install-deps tidy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ build: ## Build the library, also for 32-bit programs if that can be, and the co
 	cargo build --release --locked -p shunt-preload -p shunt-cli
 	@scripts/build-32-bit
 
-demo: install-deps build ## Run real programs plain and accelerated, and compare (about 2 minutes after the build)
+demo: demo-deps build ## Run real programs plain and accelerated, and compare (about 2 minutes after the build)
 	$(SHUNT) demo
 
 test: ## Run all tests; what cannot run here says why
@@ -24,14 +24,17 @@ suites: build ## Run the test suites of other projects plain and accelerated, an
 	@for suite in cpython memcached redis libuv libevent node ruby postgresql aiohttp gevent \
 		tornado twisted uvloop tokio perl nginx openssh rsync ftp web mail mariadb mpi \
 		varnishtest curl mosquitto messaging rabbitmq samba php erlang netty openldap \
-		libwebsockets glib asio lwt python-libraries python-databases; do \
+		libwebsockets libmicrohttpd glib asio lwt go tcl smtp python-libraries python-databases; do \
 		CARGO_TARGET_DIR=$(TARGET) tests/suites/$$suite || failed="$$failed $$suite"; done; \
 	[ -z "$$failed" ] || { echo "different:$$failed"; exit 1; }
 
 bench: build ## Measure everything on this machine, into a folder in bench/runs
 	$(SHUNT) bench all
 
-install-deps: ## Install what build and demo need: by apt as root, else say what is missing
+install-deps: ## Install what build, demo and bench need: by apt as root, else say what is missing
+	@scripts/install-deps --all
+
+demo-deps:
 	@scripts/install-deps
 
 tidy: ## Check format, lints and the rules of the repository

@@ -90,6 +90,9 @@ pub struct Streams {
     /// Requests that wait for their reply at a time, over the active streams in turn [all active]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub outstanding: Option<u32>,
+    /// Pairs of processes that do this at the same time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub pairs: u32,
     /// Bytes in a message
     #[arg(short = 'l', long, default_value_t = 14)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16_384))]

@@ -57,12 +57,16 @@ pub struct Stat {
     pub pids: Vec<i32>,
 }
 
-/// Run Redis, nginx, PostgreSQL, iperf3 and sockperf plain and accelerated, and compare
+/// Run Redis, nginx, PostgreSQL and other programs plain and accelerated, and compare
 #[derive(clap::Args)]
 pub struct Demo {
-    /// Which of sockperf, iperf3, redis, nginx, postgres
+    /// These programs, with all their measures: sockperf, iperf3, redis, memcached, nginx, haproxy,
+    /// postgres, node, java, asyncio
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// All programs with all their measures, and not just the usual ones
+    #[arg(long, conflicts_with = "only")]
+    pub all: bool,
     /// How often plain and accelerated take turns; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,

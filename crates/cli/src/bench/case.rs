@@ -20,6 +20,8 @@ pub struct Case {
     pub think_us: u32,
     /// Messages that start in a second; 0: as soon as can be.
     pub per_second: u32,
+    /// Pairs of processes that do the same at the same time.
+    pub pairs: u32,
 }
 
 impl Case {
@@ -35,6 +37,7 @@ impl Case {
             outstanding: 1,
             think_us: 0,
             per_second: 0,
+            pairs: 1,
         }
     }
 
@@ -51,6 +54,10 @@ impl Case {
 
     pub fn paced(self, per_second: u32) -> Case {
         Case { per_second, ..self }
+    }
+
+    pub fn by(self, pairs: u32) -> Case {
+        Case { pairs, ..self }
     }
 
     /// The ways that make sense. A bare ring has no connections and no epoll; copying is a limit for
@@ -97,8 +104,9 @@ impl Case {
 
     /// In words, for headings.
     pub fn what(&self) -> String {
-        let Case { streams, active, outstanding, think_us, per_second, size, .. } = *self;
+        let Case { streams, active, outstanding, think_us, per_second, size, pairs, .. } = *self;
         match self.measure {
+            _ if pairs > 1 => format!("{pairs} pairs of processes: {}", self.by(1).what()),
             Measure::Latency => format!("half a round trip, {size} bytes"),
             Measure::Stream => format!("one stream, {size} bytes"),
             Measure::Rate => format!("messages one way, {size} bytes"),
@@ -117,6 +125,7 @@ impl Case {
     pub fn cores(&self) -> &'static str {
         match self.pin {
             Pin::Two => "a core each",
+            Pin::One if self.pairs > 1 => "all on one core",
             Pin::One => "both on one core",
             Pin::Free => "any core",
         }
@@ -150,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_case_travels_as_json() {
-        let case = Case::new(Measure::Think, Pin::One, 14).paced(1000);
+        let case = Case::new(Measure::Think, Pin::One, 14).paced(1000).by(4);
         let text = serde_json::to_string(&case).unwrap();
         assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), case);
     }

@@ -176,8 +176,7 @@ mod tests {
 
     #[test]
     fn bytes_are_copied_in_and_out_and_the_end_follows_them() {
-        let path = std::env::temp_dir().join(format!("shunt-copy-{}", std::process::id()));
-        let path = path.to_str().unwrap().to_owned();
+        let path = mapping::path_of_a_test("copy");
         CopyEnd::make(&path).unwrap();
         let mut server = CopyEnd::server(&path, 100_003).unwrap();
         let sent: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();

@@ -22,3 +22,10 @@ pub fn map(file: &File, bytes: usize) -> io::Result<NonNull<u8>> {
     }
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))
 }
+
+/// A path for what a test makes and removes.
+#[cfg(test)]
+pub fn path_of_a_test(name: &str) -> String {
+    let file = format!("shunt-{name}-{}", std::process::id());
+    std::env::temp_dir().join(file).display().to_string()
+}

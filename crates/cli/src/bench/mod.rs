@@ -61,7 +61,7 @@ fn sized(measure: Measure, usual: u32, args: &Sized) -> Result<()> {
 }
 
 fn streams(args: &Streams) -> Result<()> {
-    let case = Case::new(Measure::Streams, args.taking.pin, args.size);
+    let case = Case::new(Measure::Streams, args.taking.pin, args.size).by(args.pairs);
     let over = |streams: &u32| case.over(*streams, args.active, args.outstanding);
     show(args.streams.iter().map(over).collect(), &args.taking)
 }

@@ -1,4 +1,4 @@
-//! Starts the two processes of a benchmark and collects what they found.
+//! Starts the processes of a benchmark, by twos, and collects what they found.
 
 use std::ffi::OsString;
 use std::fs;
@@ -53,23 +53,35 @@ impl Meeting {
     }
 
     fn run_counted(&self, turn: &Turn, counters: Option<&ReportDir>) -> Result<Record> {
-        let at = self.folder.join("meeting").display().to_string();
         let (server_core, client_core) = match turn.case.pin {
             Pin::Two => (Some(0), Some(1)),
             Pin::One => (Some(0), Some(0)),
             Pin::Free => (None, None),
         };
-        let mut server = Peer::start(command("server", turn, &at, server_core, counters)?)?;
-        let address = server.line().context("the server did not start")?;
-        let mut client = Peer::start(command("client", turn, &address, client_core, counters)?)?;
-        let client_line = client.line().context("the client failed")?;
-        let server_line = server.line().context("the server failed")?;
-        // The next pair meets at the same place.
-        let _ = fs::remove_file(&at);
-        let outcome: Outcome = serde_json::from_str(&client_line)?;
+        let pairs = 0..turn.case.pairs;
+        let places: Vec<String> =
+            pairs.map(|pair| self.folder.join(pair.to_string()).display().to_string()).collect();
+        let (mut servers, mut clients) = (Vec::new(), Vec::new());
+        for at in &places {
+            servers.push(Peer::start(command("server", turn, at, server_core, counters)?)?);
+        }
+        for server in &mut servers {
+            let address = server.line().context("the server did not start")?;
+            clients.push(Peer::start(command("client", turn, &address, client_core, counters)?)?);
+        }
+        let (mut outcome, mut server_cpu_seconds) = (Outcome::default(), 0.0);
+        for client in &mut clients {
+            let line = client.line().context("the client failed")?;
+            outcome = outcome.and(serde_json::from_str(&line)?);
+        }
+        for server in &mut servers {
+            let line = server.line().context("the server failed")?;
+            server_cpu_seconds += line.parse::<f64>()?;
+        }
+        // The next ones meet at the same places.
+        places.iter().for_each(|at| drop(fs::remove_file(at)));
         let streams_upgraded =
             counters.map(|counters| report::sum(&counters.read().processes, None).streams_upgraded);
-        let server_cpu_seconds = server_line.parse()?;
         let turn = (turn.round, turn.way, turn.case);
         Ok(Record::new(turn, &outcome, server_cpu_seconds, streams_upgraded))
     }

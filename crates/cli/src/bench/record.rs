@@ -20,6 +20,9 @@ pub struct Record {
     pub outstanding: u32,
     pub think_us: u32,
     pub per_second: u32,
+    /// Pairs of processes that did the same. What stands below is of all together, times of the slowest.
+    #[serde(default = "one")]
+    pub pairs: u32,
     /// Operations and bytes in `seconds`, that is, without those that warmed up.
     pub operations: u64,
     pub bytes: u64,
@@ -44,7 +47,8 @@ impl Record {
         server_cpu_seconds: f64,
         streams_upgraded: Option<u64>,
     ) -> Record {
-        let Case { measure, pin, size, streams, active, outstanding, think_us, per_second } = case;
+        let Case { measure, pin, size, streams, active, outstanding, think_us, per_second, pairs } =
+            case;
         Record {
             round,
             way,
@@ -56,6 +60,7 @@ impl Record {
             outstanding,
             think_us,
             per_second,
+            pairs,
             operations: client.operations,
             bytes: client.bytes,
             seconds: to_nanos(client.seconds),
@@ -72,9 +77,18 @@ impl Record {
 
     pub fn case(&self) -> Case {
         let Record {
-            measure, pin, size, streams, active, outstanding, think_us, per_second, ..
+            measure,
+            pin,
+            size,
+            streams,
+            active,
+            outstanding,
+            think_us,
+            per_second,
+            pairs,
+            ..
         } = *self;
-        Case { measure, pin, size, streams, active, outstanding, think_us, per_second }
+        Case { measure, pin, size, streams, active, outstanding, think_us, per_second, pairs }
     }
 
     /// What is compared, in the case's unit.
@@ -89,10 +103,15 @@ impl Record {
         }
     }
 
-    /// Of both processes together.
+    /// Of all processes together.
     pub fn cpu_seconds(&self) -> f64 {
         self.client_cpu_seconds + self.server_cpu_seconds
     }
+}
+
+/// Of runs that were recorded before there were several.
+fn one() -> u32 {
+    1
 }
 
 /// Nine digits behind the point: no clock here knows more, and the files stay readable.
@@ -133,7 +152,7 @@ pub mod tests {
 
     #[test]
     fn a_record_knows_its_case() {
-        let case = Case::new(Measure::Streams, Pin::One, 14).over(100, 8, Some(2));
+        let case = Case::new(Measure::Streams, Pin::One, 14).over(100, 8, Some(2)).by(3);
         assert_eq!(record(case, Way::Unix, 1.0, 1).case(), case);
     }
 }

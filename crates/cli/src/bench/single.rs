@@ -140,8 +140,7 @@ mod tests {
 
     #[test]
     fn bytes_are_taken_whatever_the_size_of_the_buffer() {
-        let path = std::env::temp_dir().join(format!("shunt-single-{}", std::process::id()));
-        let path = path.to_str().unwrap().to_owned();
+        let path = mapping::path_of_a_test("single");
         SingleEnd::make(&path).unwrap();
         let mut server = SingleEnd::server(&path).unwrap();
         let sent: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
@@ -168,8 +167,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_may_not_read_is_an_error_on_both_sides() {
-        let path = std::env::temp_dir().join(format!("shunt-refused-{}", std::process::id()));
-        let path = path.to_str().unwrap().to_owned();
+        let path = mapping::path_of_a_test("refused");
         SingleEnd::make(&path).unwrap();
         let mut server = SingleEnd::server(&path).unwrap();
         let mut client = SingleEnd::client(&path).unwrap();

@@ -2,7 +2,9 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use super::recipe::Recipe;
 
@@ -16,13 +18,22 @@ pub fn missing(recipe: &Recipe) -> Option<String> {
     })
 }
 
-/// Looks in PATH, then where Debian keeps what only root or wrappers start.
+/// Looks in PATH, then where Debian keeps what only root or wrappers start. A script comes last: it
+/// is a wrapper that chooses among versions, such as those of pyenv.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
     let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
     folders.extend(["/usr/sbin".into(), "/sbin".into()]);
     folders.extend(postgresql_folders());
-    folders.into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
+    let paths = folders.into_iter().map(|folder| folder.join(program));
+    let mut found: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+    found.sort_by_key(|path| is_script(path));
+    found.into_iter().next()
+}
+
+fn is_script(path: &Path) -> bool {
+    let mut start = [0; 2];
+    File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
 }
 
 /// One for each installed version, the newest first. The wrappers in PATH choose a cluster of the

@@ -17,10 +17,13 @@ pub const IPERF3: Recipe = Recipe {
         better: Better::Higher,
         run: transfer,
     }],
+    more: &[],
 };
 
-fn serve(stage: &Stage) -> Result<Server> {
-    stage.command("iperf3").args(["-s", "-B", "127.0.0.1", "-p", &stage.port.to_string()]).serve()
+fn serve(stage: &Stage) -> Result<Vec<Server>> {
+    let port = stage.port.to_string();
+    let server = stage.command("iperf3").args(["-s", "-B", "127.0.0.1", "-p", &port]).serve()?;
+    Ok(vec![server])
 }
 
 fn transfer(stage: &Stage) -> Result<f64> {

@@ -1,18 +1,25 @@
 //! `shunt demo`: real programs, plain and accelerated in turn, and a table of both.
 //!
-//! Each program has a recipe in its own file. Both servers of a recipe run at the same time and the
+//! Each program has a recipe in its own file. The servers of both sides run at the same time and the
 //! clients take turns, so that what disturbs the machine disturbs both sides alike.
 
+mod asyncio;
+mod haproxy;
 mod install;
 mod iperf3;
+mod java;
+mod memcached;
 mod nginx;
+mod node;
 mod postgres;
 mod recipe;
 mod redis;
+mod saves;
 mod server;
 mod sockperf;
 mod stage;
 mod table;
+mod wrk;
 
 use anyhow::{bail, Result};
 
@@ -26,8 +33,18 @@ pub use stage::Mode;
 pub use table::{Round, Row};
 
 /// In the order in which they are shown.
-const RECIPES: [&Recipe; 5] =
-    [&sockperf::SOCKPERF, &iperf3::IPERF3, &redis::REDIS, &nginx::NGINX, &postgres::POSTGRES];
+const RECIPES: [&Recipe; 10] = [
+    &sockperf::SOCKPERF,
+    &iperf3::IPERF3,
+    &redis::REDIS,
+    &memcached::MEMCACHED,
+    &nginx::NGINX,
+    &haproxy::HAPROXY,
+    &postgres::POSTGRES,
+    &node::NODE,
+    &java::JAVA,
+    &asyncio::ASYNCIO,
+];
 
 pub fn demo(args: &args::Demo) -> Result<()> {
     interrupt::watch();
@@ -46,7 +63,7 @@ pub fn demo(args: &args::Demo) -> Result<()> {
 
 /// The rows of what is installed, and a line for each of the others.
 pub fn play(args: &args::Demo) -> Result<(Vec<Row>, Vec<String>)> {
-    let chosen = chosen(&args.only)?;
+    let chosen = chosen(args)?;
     let theatre = Theatre::open()?;
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for recipe in chosen {
@@ -58,43 +75,59 @@ pub fn play(args: &args::Demo) -> Result<(Vec<Row>, Vec<String>)> {
     Ok((rows, left_out))
 }
 
-fn chosen(only: &[String]) -> Result<Vec<&'static Recipe>> {
+/// Those that were named; otherwise those with a measure to take.
+fn chosen(args: &args::Demo) -> Result<Vec<&'static Recipe>> {
     let known: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
-    if let Some(name) = only.iter().find(|name| !known.contains(&name.as_str())) {
+    if let Some(name) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
         bail!("there is no demo of {name}; there are {}", known.join(", "));
     }
-    let is_chosen = |recipe: &Recipe| only.is_empty() || only.iter().any(|it| it == recipe.name);
+    let is_chosen = |recipe: &Recipe| match args.only.as_slice() {
+        [] => recipe.measures(args.all).next().is_some(),
+        names => names.iter().any(|name| name == recipe.name),
+    };
     Ok(RECIPES.into_iter().filter(|recipe| is_chosen(recipe)).collect())
 }
 
-/// All measures of one recipe. A program that fails makes a row that says so; only an interruption
-/// ends the demo.
+/// All measures of one recipe. What fails makes a row that says so; only an interruption ends the
+/// demo.
 fn show(recipe: &Recipe, theatre: &Theatre, args: &args::Demo) -> Result<Vec<Row>> {
-    let outcome = measured(recipe, theatre, args);
-    interrupt::check()?;
-    Ok(outcome.unwrap_or_else(|error| {
-        eprintln!("{}: {error:#}", recipe.name);
-        vec![Row::failed(recipe.name, format!("{error:#}"))]
-    }))
+    let sides = match sides(recipe, theatre, args) {
+        Ok(sides) => sides,
+        Err(error) => return Ok(vec![failed(recipe.name, &error)?]),
+    };
+    let row = |measure: &Measure| {
+        rounds(measure, &sides, args.rounds).or_else(|error| failed(measure.name, &error))
+    };
+    recipe.measures(args.is_whole()).map(row).collect()
 }
 
-fn measured(recipe: &Recipe, theatre: &Theatre, args: &args::Demo) -> Result<Vec<Row>> {
+fn failed(name: &str, error: &anyhow::Error) -> Result<Row> {
+    interrupt::check()?;
+    eprintln!("{name}: {error:#}");
+    Ok(Row::failed(name, format!("{error:#}")))
+}
+
+type Side = (Stage, Vec<Server>);
+
+fn sides(recipe: &Recipe, theatre: &Theatre, args: &args::Demo) -> Result<Vec<Side>> {
     let mut sides = Vec::new();
     for mode in args.modes() {
         eprintln!("{}: starting, {}", recipe.name, mode.name());
         let stage = theatre.stage(recipe.name, *mode, args.seconds)?;
-        let server = (recipe.serve)(&stage)?;
-        sides.push((stage, server));
+        let servers = (recipe.serve)(&stage)?;
+        sides.push((stage, servers));
     }
-    (recipe.measures.iter()).map(|measure| rounds(measure, &sides, args.rounds)).collect()
+    Ok(sides)
 }
 
-fn rounds(measure: &Measure, sides: &[(Stage, Server)], rounds: u32) -> Result<Row> {
+fn rounds(measure: &Measure, sides: &[Side], rounds: u32) -> Result<Row> {
     let mut row = Row::new(measure);
     for round in 1..=rounds {
-        for (stage, server) in sides {
+        for (stage, servers) in sides {
+            // Of what was done before, or failed.
+            stage.take_streams();
             let value = (measure.run)(stage)?;
-            server.still_runs()?;
+            servers.iter().try_for_each(Server::still_runs)?;
             row.add(stage.mode, value, stage.take_streams());
             let (name, mode) = (measure.name, stage.mode.name());
             eprintln!("{name}: round {round} of {rounds}, {mode}: {}", figure(value, measure.unit));
@@ -121,6 +154,11 @@ fn verdict(rows: &[Row], modes: &[Mode]) -> Result<()> {
 }
 
 impl args::Demo {
+    /// Whether all measures of a recipe are taken.
+    fn is_whole(&self) -> bool {
+        self.all || !self.only.is_empty()
+    }
+
     fn modes(&self) -> &'static [Mode] {
         if self.plain_only {
             &[Mode::Plain]
@@ -129,5 +167,42 @@ impl args::Demo {
         } else {
             &[Mode::Plain, Mode::Accelerated]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demo(only: &[&str], all: bool) -> args::Demo {
+        let only = only.iter().map(|name| (*name).to_owned()).collect();
+        let (one_side, json, plain_only) = (false, false, false);
+        args::Demo { only, all, rounds: 1, seconds: 1, one_side, json, plain_only }
+    }
+
+    fn names(args: &args::Demo) -> Vec<&'static str> {
+        let recipes = chosen(args).unwrap().into_iter();
+        let measures = recipes.flat_map(|recipe| recipe.measures(args.is_whole()));
+        measures.map(|measure| measure.name).collect()
+    }
+
+    #[test]
+    fn the_usual_demo_is_short_and_what_is_named_is_played_whole() {
+        let (usual, all) = (names(&demo(&[], false)), names(&demo(&[], true)));
+        assert_eq!(usual.len(), 6);
+        assert!(usual.iter().all(|name| all.contains(name)));
+        let one_by_one: Vec<&str> =
+            RECIPES.iter().flat_map(|recipe| names(&demo(&[recipe.name], false))).collect();
+        assert_eq!(one_by_one, all);
+    }
+
+    /// The rounds of a measure are found by its name.
+    #[test]
+    fn no_two_measures_have_one_name() {
+        let mut all = names(&demo(&[], true));
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
     }
 }

@@ -1,12 +1,13 @@
-//! nginx: a master, one worker, and a small file for 64 connections.
+//! nginx: a master, one worker, files of several sizes; and one nginx as the proxy of another.
 
 use std::fs;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 
 use super::recipe::{Better, Measure, Recipe};
 use super::server::Server;
-use super::stage::{number_after, Stage};
+use super::stage::Stage;
+use super::wrk::load;
 
 pub const NGINX: Recipe = Recipe {
     name: "nginx",
@@ -17,30 +18,64 @@ pub const NGINX: Recipe = Recipe {
         name: "nginx 1 KB file, 64 connections",
         unit: "requests/s",
         better: Better::Higher,
-        run: load,
+        run: |stage| load(stage, 64, "1K"),
     }],
+    more: &[
+        Measure {
+            name: "nginx 1 KB file, 1 connection",
+            unit: "requests/s",
+            better: Better::Higher,
+            run: |stage| load(stage, 1, "1K"),
+        },
+        Measure {
+            name: "nginx 64 KB file, 8 connections",
+            unit: "requests/s",
+            better: Better::Higher,
+            run: |stage| load(stage, 8, "sendfile/64K"),
+        },
+        Measure {
+            name: "nginx 1 MB file, 8 connections",
+            unit: "requests/s",
+            better: Better::Higher,
+            run: |stage| load(stage, 8, "sendfile/1M"),
+        },
+        Measure {
+            name: "nginx before nginx, 4 KB file, 64 connections",
+            unit: "requests/s",
+            better: Better::Higher,
+            run: |stage| load(stage, 64, "behind/4K"),
+        },
+    ],
 };
 
-fn serve(stage: &Stage) -> Result<Server> {
-    let folder = stage.folder.display().to_string();
-    fs::write(stage.folder.join("small"), [b'x'; 1024])?;
-    fs::write(stage.folder.join("nginx.conf"), configuration(stage, &folder))?;
-    stage.command("nginx").args(["-p", &folder, "-c", "nginx.conf", "-e", "error.log"]).serve()
+fn serve(stage: &Stage) -> Result<Vec<Server>> {
+    let front = start(stage, "front", stage.port)?;
+    Ok(vec![front, serve_behind(stage)?])
 }
 
-fn load(stage: &Stage) -> Result<f64> {
-    let seconds = format!("{}s", stage.seconds);
-    let url = format!("http://127.0.0.1:{}/small", stage.port);
-    let output =
-        stage.command("wrk").args(["-t", "1", "-c", "64", "-d", &seconds, &url]).output()?;
-    if output.contains("Socket errors") || output.contains("Non-2xx") {
-        bail!("wrk had errors:\n{output}");
+/// The same server at the port behind.
+pub fn serve_behind(stage: &Stage) -> Result<Server> {
+    start(stage, "behind", stage.port_behind)
+}
+
+fn start(stage: &Stage, name: &str, port: u16) -> Result<Server> {
+    let folder = stage.folder.join(name);
+    let files = folder.join("sendfile");
+    fs::create_dir_all(&files)?;
+    for (file, size) in [("1K", 1024), ("4K", 4096)] {
+        fs::write(folder.join(file), vec![b'x'; size])?;
     }
-    number_after(&output, "Requests/sec:")
+    for (file, size) in [("64K", 65_536), ("1M", 1_048_576)] {
+        fs::write(files.join(file), vec![b'x'; size])?;
+    }
+    let folder = folder.display().to_string();
+    fs::write(format!("{folder}/nginx.conf"), configuration(stage, &folder, port))?;
+    let arguments = ["-p", &folder, "-c", "nginx.conf", "-e", "error.log"];
+    stage.command("nginx").args(arguments).serve_at(port)
 }
 
-fn configuration(stage: &Stage, folder: &str) -> String {
-    let port = stage.port;
+fn configuration(stage: &Stage, folder: &str, port: u16) -> String {
+    let port_behind = stage.port_behind;
     let user = if stage.is_root { "user root;" } else { "" };
     format!(
         "{user}
@@ -56,9 +91,20 @@ fn configuration(stage: &Stage, folder: &str) -> String {
             fastcgi_temp_path fastcgi;
             uwsgi_temp_path uwsgi;
             scgi_temp_path scgi;
+            upstream behind {{
+                server 127.0.0.1:{port_behind};
+                keepalive 64;
+                keepalive_requests 100000000;
+            }}
             server {{
                 listen 127.0.0.1:{port};
                 root {folder};
+                location /sendfile/ {{ sendfile on; }}
+                location /behind/ {{
+                    proxy_pass http://behind/;
+                    proxy_http_version 1.1;
+                    proxy_set_header Connection \"\";
+                }}
             }}
         }}"
     )

@@ -15,11 +15,17 @@ pub const POSTGRES: Recipe = Recipe {
         name: "pgbench -S -M prepared, 1 client",
         unit: "transactions/s",
         better: Better::Higher,
-        run: read,
+        run: |stage| read(stage, &["-c", "1"]),
+    }],
+    more: &[Measure {
+        name: "pgbench -S -M prepared, 16 clients",
+        unit: "transactions/s",
+        better: Better::Higher,
+        run: |stage| read(stage, &["-c", "16", "-j", "2"]),
     }],
 };
 
-fn serve(stage: &Stage) -> Result<Server> {
+fn serve(stage: &Stage) -> Result<Vec<Server>> {
     let data = stage.folder.join("data").display().to_string();
     let folder = stage.folder.display().to_string();
     stage
@@ -37,13 +43,13 @@ fn serve(stage: &Stage) -> Result<Server> {
         .serve()?;
     server.wait_until_it_says("ready to accept connections")?;
     pgbench(stage, &["-i", "-q", "-s", "1"], "demo")?;
-    Ok(server)
+    Ok(vec![server])
 }
 
-fn read(stage: &Stage) -> Result<f64> {
+fn read(stage: &Stage, clients: &[&str]) -> Result<f64> {
     let seconds = stage.seconds.to_string();
-    let output =
-        pgbench(stage, &["-S", "-M", "prepared", "-c", "1", "-n", "-T", &seconds], "demo")?;
+    let args = [clients, &["-S", "-M", "prepared", "-n", "-T", &seconds]].concat();
+    let output = pgbench(stage, &args, "demo")?;
     number_after(&output, "tps =")
 }
 

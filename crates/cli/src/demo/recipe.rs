@@ -1,4 +1,4 @@
-//! What a recipe says: how to start a server, and what clients measure at it.
+//! What a recipe says: how to start its servers, and what clients measure at it.
 
 use anyhow::Result;
 
@@ -10,8 +10,18 @@ pub struct Recipe {
     /// Debian packages that bring the programs.
     pub packages: &'static str,
     pub programs: &'static [&'static str],
-    pub serve: fn(&Stage) -> Result<Server>,
+    /// They are ended in this order.
+    pub serve: fn(&Stage) -> Result<Vec<Server>>,
+    /// Those that are always taken.
     pub measures: &'static [Measure],
+    /// Those that are taken with `--all`, or if the recipe is named.
+    pub more: &'static [Measure],
+}
+
+impl Recipe {
+    pub fn measures(&self, is_whole: bool) -> impl Iterator<Item = &'static Measure> {
+        self.measures.iter().chain(if is_whole { self.more } else { &[] })
+    }
 }
 
 pub struct Measure {

@@ -69,8 +69,12 @@ impl<'a> Program<'a> {
 
     /// Starts a server and returns when it listens on the stage's port.
     pub fn serve(self) -> Result<Server> {
-        let Stage { port, mode, .. } = *self.stage;
-        let accelerated = mode.accelerates_servers() && !self.never_accelerated;
+        let port = self.stage.port;
+        self.serve_at(port)
+    }
+
+    pub fn serve_at(self, port: u16) -> Result<Server> {
+        let accelerated = self.stage.mode.accelerates_servers() && !self.never_accelerated;
         let server = self.start(accelerated)?;
         server.wait_until("does not listen", || is_listening(port))?;
         Ok(server)
@@ -201,10 +205,14 @@ impl Drop for Server {
 fn is_listening(port: u16) -> bool {
     const LISTEN: &str = "0A";
     let ending = format!(":{port:04X}");
-    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-    table.lines().skip(1).any(|line| {
+    let listens = |line: &str| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let local = fields.next().unwrap_or_default();
         local.ends_with(&ending) && fields.nth(1) == Some(LISTEN)
-    })
+    };
+    // Java's sockets are of the second kind, whatever the address.
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .map(|table| fs::read_to_string(table).unwrap_or_default())
+        .iter()
+        .any(|table| table.lines().skip(1).any(listens))
 }

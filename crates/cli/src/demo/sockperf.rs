@@ -17,15 +17,17 @@ pub const SOCKPERF: Recipe = Recipe {
         better: Better::Lower,
         run: ping_pong,
     }],
+    more: &[],
 };
 
-fn serve(stage: &Stage) -> Result<Server> {
+fn serve(stage: &Stage) -> Result<Vec<Server>> {
     let port = stage.port.to_string();
-    stage
+    let server = stage
         .command("sockperf")
         .args(["server", "--tcp", "-i", "127.0.0.1", "-p", &port])
         .on_core(0)
-        .serve()
+        .serve()?;
+    Ok(vec![server])
 }
 
 fn ping_pong(stage: &Stage) -> Result<f64> {

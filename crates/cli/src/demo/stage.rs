@@ -1,4 +1,4 @@
-//! Where a recipe plays: a private folder, a free port, and commands that start plain or under
+//! Where a recipe plays: a private folder, free ports, and commands that start plain or under
 //! `shunt run`.
 
 use std::cell::Cell;
@@ -60,6 +60,8 @@ pub struct User {
 pub struct Stage {
     pub mode: Mode,
     pub port: u16,
+    /// For the server behind the one that clients reach.
+    pub port_behind: u16,
     pub folder: PathBuf,
     pub seconds: u32,
     pub is_root: bool,
@@ -96,9 +98,11 @@ impl Theatre {
             std::os::unix::fs::chown(&folder, Some(user.uid), Some(user.gid))?;
         }
         fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+        let [port, port_behind] = free_ports()?;
         Ok(Stage {
             mode,
-            port: free_port()?,
+            port,
+            port_behind,
             folder,
             seconds,
             is_root: is_root(),
@@ -170,8 +174,10 @@ pub fn unprivileged_user() -> Option<User> {
     Some(find("postgres").or_else(|| find("nobody")).unwrap_or(User { uid: 65534, gid: 65534 }))
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+fn free_ports() -> Result<[u16; 2]> {
+    let listeners = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+    let [first, second] = &listeners;
+    Ok([first.local_addr()?.port(), second.local_addr()?.port()])
 }
 
 fn install(from: &Path, to: &Path) -> Result<()> {

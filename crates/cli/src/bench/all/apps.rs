@@ -6,10 +6,12 @@ use crate::args::Demo;
 use crate::bench::against::{Mode, Trial};
 use crate::demo::{self, Row};
 
-/// Every round, and a line for each program that is not there or failed.
-pub fn take(rounds: u32, seconds: u32) -> Result<(Vec<Trial>, Vec<String>)> {
+/// Every round, and a line for each program that is not there or failed. Quickly, only what `shunt
+/// demo` usually plays.
+pub fn take(rounds: u32, seconds: u32, is_quick: bool) -> Result<(Vec<Trial>, Vec<String>)> {
     let (rows, mut left_out) = demo::play(&Demo {
         only: Vec::new(),
+        all: !is_quick,
         rounds,
         seconds,
         one_side: false,

@@ -85,7 +85,7 @@ fn take(
         Part::Passthrough => run::write(&path, &against::take_passthrough(rounds, seconds)?),
         Part::Start => run::write(&path, &against::take_start(rounds, seconds)?),
         Part::Apps => {
-            let (trials, left_out) = apps::take(rounds, plan.app_seconds())?;
+            let (trials, left_out) = apps::take(rounds, plan.app_seconds(), plan.is_quick)?;
             not_measured.extend(left_out);
             run::write(&path, &trials)
         }

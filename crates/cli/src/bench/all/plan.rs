@@ -98,13 +98,16 @@ impl Plan {
         }
     }
 
-    /// One message at a time over eight streams; then one active stream of many, and many.
+    /// One message at a time over eight streams; then one active stream of many, and many; then eight
+    /// processes on one core.
     fn streams(&self, case: Case) -> Vec<Case> {
         let counts = if self.is_quick { &[8, 1000][..] } else { &[8, 100, 1000, 10_000] };
         let of_many =
             |streams: &u32| [case.over(*streams, 1, None), case.over(*streams, MANY_ACTIVE, None)];
         let eight = case.over(8, 8, Some(1));
-        std::iter::once(eight).chain(counts.iter().flat_map(of_many)).collect()
+        let crowd = Case { pin: Pin::One, ..case }.over(1, 1, None).by(4);
+        let many = counts.iter().flat_map(of_many);
+        std::iter::once(eight).chain(many).chain([crowd]).collect()
     }
 }
 

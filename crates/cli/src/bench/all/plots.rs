@@ -117,7 +117,7 @@ const CURVES: &[CurvePlot] = &[
         title: "Half a round trip through epoll, one active stream of many: p50, shade up to p99",
         x: "streams",
         y: "us",
-        is_in: |case| case.measure == Measure::Streams && case.active == 1,
+        is_in: |case| case.measure == Measure::Streams && case.active == 1 && case.pairs == 1,
         x_of: |case| f64::from(case.streams),
         y_of: half_round_trip,
     },
@@ -131,6 +131,7 @@ const CURVES: &[CurvePlot] = &[
             case.measure == Measure::Streams
                 && case.active == MANY_ACTIVE.min(case.streams)
                 && case.outstanding == case.active
+                && case.pairs == 1
         },
         x_of: |case| f64::from(case.streams),
         y_of: value,

@@ -102,7 +102,9 @@ fn list(title: &str, lines: &[String]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let lines: Vec<String> = lines.iter().map(|line| format!("- {line}\n")).collect();
+    // What a program printed has several lines, which stay with their entry.
+    let entry = |line: &String| format!("- {}\n", line.trim_end().replace('\n', "\n  "));
+    let lines: Vec<String> = lines.iter().map(entry).collect();
     format!("## {title}\n\n{}\n", lines.concat())
 }
 
@@ -120,7 +122,7 @@ mod tests {
             plan: &Plan::new(&all),
             plots: &[plot],
             warnings: vec!["it was loud".into()],
-            not_measured: vec!["SMC".into()],
+            not_measured: vec!["SMC".into(), "wrk had errors:\nread 5\n".into()],
         };
         readme.text()
     }
@@ -134,6 +136,7 @@ mod tests {
         }
         assert!(text.contains("![Messages](rate.svg)"));
         assert!(text.contains("- it was loud\n") && text.contains("- SMC\n"));
+        assert!(text.contains("- wrk had errors:\n  read 5\n\n## "));
         assert!(!text.contains("quick run"));
     }
 

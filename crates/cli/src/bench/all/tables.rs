@@ -177,7 +177,7 @@ fn says_most(case: &Case) -> bool {
 
 /// What tells a case from the others of its measure.
 pub fn label(case: &Case) -> String {
-    let Case { size, streams, active, outstanding, think_us, per_second, .. } = *case;
+    let Case { size, streams, active, outstanding, think_us, per_second, pairs, .. } = *case;
     let label = match case.measure {
         Measure::Latency | Measure::Stream | Measure::Rate | Measure::Connect => bytes(size),
         Measure::Streams if outstanding < active => {
@@ -188,6 +188,7 @@ pub fn label(case: &Case) -> String {
         Measure::Think => format!("pauses of {think_us} us"),
         Measure::Idle => count(streams, "stream"),
     };
+    let label = if pairs > 1 { format!("{pairs} pairs: {label}") } else { label };
     match case.pin {
         Pin::Two => label,
         Pin::One | Pin::Free => format!("{label}, {}", case.cores()),

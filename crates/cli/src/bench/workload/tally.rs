@@ -24,6 +24,23 @@ pub struct Outcome {
     pub cpu_seconds: f64,
 }
 
+impl Outcome {
+    /// Of several clients at once: what all have done, and the times of the slowest.
+    pub fn and(self, other: Outcome) -> Outcome {
+        Outcome {
+            operations: self.operations + other.operations,
+            bytes: self.bytes + other.bytes,
+            seconds: self.seconds.max(other.seconds),
+            p50_us: self.p50_us.max(other.p50_us),
+            p90_us: self.p90_us.max(other.p90_us),
+            p99_us: self.p99_us.max(other.p99_us),
+            all_operations: self.all_operations + other.all_operations,
+            all_bytes: self.all_bytes + other.all_bytes,
+            cpu_seconds: self.cpu_seconds + other.cpu_seconds,
+        }
+    }
+}
+
 /// First warms up, then measures.
 pub struct Clock {
     measure_from: Instant,
