@@ -171,13 +171,17 @@ impl Memory {
         &direction.wake.marked_at
     }
 
+    /// No stream of this process stands in `slot` any more: its rings need not be reachable.
+    pub(crate) fn leave(&self, slot: u32) {
+        // SAFETY: only a stream in the slot has addresses in its rings.
+        unsafe { self.rings.leave(slot) };
+    }
+
     /// Gives the pages of a slot's rings back and zeroes its control words.
     pub fn reset_slot(&self, slot: u32) {
         assert!(slot < self.place.slots);
-        if let Some(rings) = self.rings.of(slot) {
-            // SAFETY: both sides have released the slot.
-            unsafe { mapping::give_back(rings.as_ptr(), self.place.slot_bytes()) };
-        }
+        // SAFETY: both sides have released the slot.
+        unsafe { self.rings.give_back(slot) };
         let words = self.direction(slot, Side::Master).as_ptr().cast::<u8>();
         // SAFETY: as above; the 512 bytes are the slot's own.
         unsafe { core::ptr::write_bytes(words, 0, CONTROL_BYTES) };
@@ -195,8 +199,12 @@ impl Memory {
     }
 
     /// In a forked child: the link is the parent's.
-    pub fn after_fork(&self) {
-        self.rings.after_fork();
+    ///
+    /// # Safety
+    /// The process has one thread.
+    pub unsafe fn after_fork(&self) {
+        // SAFETY: one thread, by the caller's word.
+        unsafe { self.rings.after_fork() };
     }
 }
 

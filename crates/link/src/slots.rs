@@ -5,6 +5,12 @@
 
 use shunt_os::lock::Lock;
 
+use crate::Side;
+
+fn bit(side: Side) -> u8 {
+    1 << side as u8
+}
+
 /// A slot is free again when both sides have released it.
 pub struct Slots {
     inner: Lock<Inner>,
@@ -12,7 +18,7 @@ pub struct Slots {
 
 struct Inner {
     free: Vec<u32>,
-    /// Releases still awaited for a slot in use.
+    /// For each slot the sides that have not released it, as bits.
     holders: Vec<u8>,
 }
 
@@ -27,18 +33,19 @@ impl Slots {
     pub fn take(&self) -> Option<u32> {
         let mut inner = self.inner.lock();
         let slot = inner.free.pop()?;
-        inner.holders[slot as usize] = 2;
+        inner.holders[slot as usize] = bit(Side::Master) | bit(Side::Guest);
         Some(slot)
     }
 
-    /// One side is done with `slot`; true when it was the second, and the slot must be reset
-    /// and then [`put_back`](Slots::put_back).
-    pub fn release(&self, slot: u32) -> bool {
+    /// `side` is done with `slot`; true when it was the second, and the slot must be reset
+    /// and then [`put_back`](Slots::put_back). A side that says so twice is heard once: the peer cannot
+    /// take a slot from a stream that stands there.
+    pub fn release(&self, slot: u32, side: Side) -> bool {
         let mut inner = self.inner.lock();
         match inner.holders.get_mut(slot as usize) {
-            Some(count) if *count > 0 => {
-                *count -= 1;
-                *count == 0
+            Some(holders) if *holders & bit(side) != 0 => {
+                *holders &= !bit(side);
+                *holders == 0
             }
             _ => false,
         }
@@ -68,11 +75,12 @@ mod tests {
         let slots = Slots::new(1);
         let slot = slots.take().unwrap();
         assert_eq!(slots.take(), None);
-        assert!(!slots.release(slot));
-        assert!(slots.release(slot));
-        assert!(!slots.release(slot), "a third release is a lie");
+        assert!(!slots.release(slot, Side::Guest));
+        assert!(!slots.release(slot, Side::Guest), "a second release of one side is a lie");
+        assert!(slots.release(slot, Side::Master));
+        assert!(!slots.release(slot, Side::Master), "a third release is a lie");
         slots.put_back(slot);
         assert_eq!(slots.take(), Some(slot));
-        assert!(!slots.release(99));
+        assert!(!slots.release(99, Side::Guest));
     }
 }

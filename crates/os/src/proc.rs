@@ -3,8 +3,42 @@
 use core::ffi::CStr;
 use core::mem::zeroed;
 
-use crate::handles::{close, place_high, place_high_at_once, Numbers};
-use crate::{raw, sys};
+use crate::handles::for_a_moment;
+use crate::{raw, sys, Result};
+
+/// Opens a file for `act` to read.
+fn with_open<T>(folder: i32, path: &CStr, flags: i32, act: impl FnOnce(i32) -> T) -> Result<T> {
+    let flags = flags | libc::O_RDONLY | libc::O_CLOEXEC;
+    let open = || {
+        // SAFETY: a NUL-terminated path.
+        unsafe { sys!(libc::SYS_openat, folder, path.as_ptr(), flags) }.map(|fd| fd as i32)
+    };
+    for_a_moment(open, act)
+}
+
+/// The first bytes of a file, as many as there are and fit.
+fn start_of<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a [u8]> {
+    let read = with_open(libc::AT_FDCWD, path, 0, |fd| {
+        // SAFETY: as many writable bytes.
+        unsafe { sys!(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) }
+    })?;
+    Ok(&text[..read?])
+}
+
+/// Behind the name in a stat file, which is in brackets and may hold anything: the third field on, the state.
+fn behind_name(stat: &[u8]) -> &[u8] {
+    let end = stat.iter().rposition(|byte| *byte == b')');
+    end.and_then(|at| stat.get(at + 2..)).unwrap_or_default()
+}
+
+/// When this process was started, in clock ticks since boot (field 22 of /proc/self/stat); 0 if that cannot be
+/// seen.
+pub fn own_start_time() -> u64 {
+    let mut text = [0; 1024];
+    let Ok(stat) = start_of(c"/proc/self/stat", &mut text) else { return 0 };
+    let field = behind_name(stat).split(|byte| *byte == b' ').nth(19).unwrap_or(b"0");
+    field.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit.wrapping_sub(b'0')))
+}
 
 /// Whether a process is stopped, by a signal or a debugger (proc(5)). False also if that cannot be
 /// seen.
@@ -13,20 +47,9 @@ pub fn is_stopped(pid: i32) -> bool {
         return false;
     }
     let Ok(path) = std::ffi::CString::new(format!("/proc/{pid}/stat")) else { return false };
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    let opened = place_high_at_once(|| {
-        // SAFETY: a NUL-terminated path.
-        unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) }.map(|fd| fd as i32)
-    });
-    let Ok(fd) = opened else { return false };
-    let mut text = [0u8; 256];
-    // SAFETY: as many writable bytes.
-    let read = unsafe { sys!(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) };
-    close(fd);
-    let text = &text[..read.unwrap_or(0)];
-    // The state stands behind the name, which is in brackets and may hold anything.
-    let state = text.iter().rposition(|byte| *byte == b')').and_then(|at| text.get(at + 2));
-    matches!(state, Some(b'T' | b't'))
+    let mut text = [0; 256];
+    let Ok(stat) = start_of(&path, &mut text) else { return false };
+    matches!(behind_name(stat).first(), Some(b'T' | b't'))
 }
 
 /// An entry of an epoll set, as the kernel has it.
@@ -40,20 +63,16 @@ pub struct EpollEntry {
 /// What is in an epoll set of this process; `None` if that cannot be seen.
 pub fn entries_of_epoll(set: i32) -> Option<Vec<EpollEntry>> {
     let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{set}")).ok()?;
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    let opened = place_high_at_once(|| {
-        // SAFETY: a NUL-terminated path.
-        unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) }.map(|fd| fd as i32)
-    });
-    let fd = opened.ok()?;
     let mut text = Vec::new();
-    let mut piece = [0u8; 1024];
-    // SAFETY: as many writable bytes.
-    while let Ok(bytes @ 1..) = unsafe { sys!(libc::SYS_read, fd, piece.as_mut_ptr(), piece.len()) }
-    {
-        text.extend_from_slice(&piece[..bytes]);
-    }
-    close(fd);
+    with_open(libc::AT_FDCWD, &path, 0, |fd| {
+        let mut piece = [0u8; 1024];
+        let (start, room) = (piece.as_mut_ptr(), piece.len());
+        // SAFETY: as many writable bytes.
+        while let Ok(bytes @ 1..) = unsafe { sys!(libc::SYS_read, fd, start, room) } {
+            text.extend_from_slice(&piece[..bytes]);
+        }
+    })
+    .ok()?;
     let text = core::str::from_utf8(&text).ok()?;
     text.lines().filter(|line| line.starts_with("tfd:")).map(epoll_entry).collect()
 }
@@ -69,28 +88,20 @@ fn epoll_entry(line: &str) -> Option<EpollEntry> {
 
 /// Whether some descriptor of this process is `name` to readlink(2), as `anon_inode:[io_uring]` is.
 pub fn some_leads_to(name: &str) -> bool {
-    let path = c"/proc/self/fd".as_ptr();
-    let opened = {
-        let _numbers = Numbers::hold();
-        let flags = libc::O_DIRECTORY | libc::O_CLOEXEC;
-        // SAFETY: a literal path.
-        unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, 0) }
-            .and_then(|fd| place_high(fd as i32))
-    };
-    let Ok(folder) = opened else { return false };
-    let mut found = false;
-    let mut entries = [0u8; 4096];
-    while !found {
-        // SAFETY: a writable buffer.
-        let got =
-            unsafe { sys!(libc::SYS_getdents64, folder, entries.as_mut_ptr(), entries.len()) };
-        match got {
-            Ok(bytes) if bytes > 0 => found = some_entry_leads_to(folder, &entries[..bytes], name),
-            _ => break,
+    let look = |folder| {
+        let mut found = false;
+        let mut entries = [0u8; 4096];
+        while !found {
+            let (start, bytes) = (entries.as_mut_ptr(), entries.len());
+            // SAFETY: a writable buffer.
+            match unsafe { sys!(libc::SYS_getdents64, folder, start, bytes) } {
+                Ok(bytes @ 1..) => found = some_entry_leads_to(folder, &entries[..bytes], name),
+                _ => break,
+            }
         }
-    }
-    close(folder);
-    found
+        found
+    };
+    with_open(libc::AT_FDCWD, c"/proc/self/fd", libc::O_DIRECTORY, look).unwrap_or(false)
 }
 
 /// As above, for what getdents64(2) gave: 8 bytes of inode, 8 of offset, 2 of length, 1 of type, name.
@@ -119,7 +130,7 @@ pub fn lists_numbers_here(folder: i32) -> bool {
     }
     let Some(this) = identity(folder, c"") else { return false };
     let mut path = *b"../fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    put_digits(&mut path[6..], folder);
+    put_digits(&mut path[6..], u64::try_from(folder).unwrap_or(0));
     let at = |path: &CStr| identity(folder, path) == Some(this);
     // So does /proc/self/task: it is neither of the two.
     CStr::from_bytes_until_nul(&path).is_ok_and(at) && (at(c"../fd") || at(c"../fdinfo"))
@@ -127,16 +138,7 @@ pub fn lists_numbers_here(folder: i32) -> bool {
 
 /// As before, of a path from a folder.
 pub fn is_list_of_numbers_here(folder: i32, path: &CStr) -> bool {
-    let flags = libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let opened = place_high_at_once(|| {
-        // SAFETY: a NUL-terminated path.
-        unsafe { sys!(libc::SYS_openat, folder, path.as_ptr(), flags) }.map(|fd| fd as i32)
-    });
-    opened.is_ok_and(|fd| {
-        let is_list = lists_numbers_here(fd);
-        close(fd);
-        is_list
-    })
+    with_open(folder, path, libc::O_DIRECTORY, lists_numbers_here).unwrap_or(false)
 }
 
 /// What a descriptor, or what lies at a path from it, is: the numbers of its file system and of its inode.
@@ -167,25 +169,22 @@ fn is_on_proc(fd: i32) -> bool {
     got.is_ok() && told.f_type == libc::PROC_SUPER_MAGIC
 }
 
-/// A number that is not negative in decimal digits. A handler of a signal may call this: nothing is allocated.
-fn put_digits(into: &mut [u8], number: i32) {
+/// A number in decimal digits, without a NUL; gives how many. There must be room. A handler of a signal may call
+/// this: nothing is allocated.
+pub fn put_digits(into: &mut [u8], number: u64) -> usize {
+    let count = number.checked_ilog10().unwrap_or(0) as usize + 1;
     let mut rest = number;
-    let mut count = 1;
-    while rest >= 10 {
-        rest /= 10;
-        count += 1;
-    }
-    rest = number;
     for digit in into[..count].iter_mut().rev() {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
+    count
 }
 
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
-    use crate::handles::{epoll, epoll_ctl, eventfd};
+    use crate::handles::{close, epoll, epoll_ctl, eventfd};
     use std::os::fd::AsRawFd;
 
     #[test]
@@ -209,11 +208,10 @@ mod tests {
 
     #[test]
     fn digits_are_those_of_the_number() {
-        for number in [0, 7, 10, 3600, i32::MAX] {
-            let mut digits = [0; 12];
-            put_digits(&mut digits, number);
-            let text = CStr::from_bytes_until_nul(&digits).expect("room").to_str();
-            assert_eq!(text, Ok(number.to_string().as_str()));
+        for number in [0, 7, 10, 3600, i32::MAX as u64, u64::MAX] {
+            let mut digits = [0; 20];
+            let count = put_digits(&mut digits, number);
+            assert_eq!(str::from_utf8(&digits[..count]), Ok(number.to_string().as_str()));
         }
     }
 

@@ -38,6 +38,19 @@ fn info(fd: i32) -> Result<Info> {
     Ok(value)
 }
 
+/// The state and the counts as of one moment: the kernel looks at the state before it locks the rest
+/// (tcp_get_info in its net/ipv4/tcp.c), so that a FIN may be counted in a state that has not seen it.
+fn info_at_once(fd: i32) -> Result<Info> {
+    let mut before = info(fd)?;
+    loop {
+        let after = info(fd)?;
+        if before.state == after.state {
+            return Ok(before);
+        }
+        before = after;
+    }
+}
+
 fn queue(fd: i32, request: libc::c_ulong) -> Result<u64> {
     let mut value = 0i32;
     // SAFETY: the request writes one int.
@@ -62,7 +75,7 @@ pub fn has_read_all(fd: i32) -> bool {
 fn steady(fd: i32, request: libc::c_ulong) -> Result<(u64, Info)> {
     let mut before = queue(fd, request)?;
     loop {
-        let info = info(fd)?;
+        let info = info_at_once(fd)?;
         let after = queue(fd, request)?;
         if before == after {
             return Ok((after, info));
@@ -113,6 +126,22 @@ pub fn push(fd: i32) {
 /// How many bytes of the TCP connection have arrived here, read or not. A FIN may count as one.
 pub fn bytes_received(fd: i32) -> Result<u64> {
     info(fd).map(|info| info.bytes_received)
+}
+
+/// As [`bytes_received`] without the FIN. `was_reset`: a connection that is closed now was reset, and need not
+/// have had one.
+///
+/// # Errors
+/// As the kernel's.
+pub fn bytes_arrived(fd: i32, was_reset: bool) -> Result<u64> {
+    info_at_once(fd).map(|info| {
+        let fin = match info.state {
+            TCP_CLOSE_WAIT | TCP_LAST_ACK | TCP_CLOSING => true,
+            TCP_CLOSE => !was_reset,
+            _ => false,
+        };
+        info.bytes_received.saturating_sub(u64::from(fin))
+    })
 }
 
 /// How many bytes of the TCP connection this end has written. No thread may be writing

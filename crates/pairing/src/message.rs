@@ -10,7 +10,7 @@
 //! | Accept | answer to Offer | id, slot | its end |
 //! | Decline | answer to Offer | id | |
 //! | Stopped | reader that left a ring | slot | |
-//! | Yield | writer that would go on over TCP: the reader is to stop | slot | |
+//! | Yield | writer that would go on over TCP: the reader is to stop, if its head is the one named | slot, head and 1 as the id, or 0 for any | |
 //! | FinHeld | writer that was shut down or closed with bytes unread in the ring | slot | |
 //! | Drained | reader, when it has taken them | slot | |
 //! | Released | who is done with a slot | slot | |

@@ -1,6 +1,6 @@
 //! The only place that turns an [`Outcome`] into a return value and `errno`.
 
-use shunt_os::{errno, set_errno};
+use shunt_os::{errno, handles, set_errno};
 use shunt_sockets::{process, Outcome};
 
 /// Asks `ours`, and makes the genuine call if it is not ours to answer. `errno` is as the program
@@ -61,19 +61,19 @@ pub fn passes(is_kernels: impl FnOnce() -> bool) -> bool {
 /// Before a call that gives up a descriptor's number, or takes one and may last.
 #[inline(always)]
 pub fn numbers_settled() {
-    shunt_os::handles::await_numbers();
+    handles::await_numbers();
 }
 
 /// Makes a call that takes a number, with none of ours among the low ones.
 #[inline(always)]
 pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
-    shunt_os::handles::with_numbers(call)
+    handles::with_numbers(call)
 }
 
-/// Makes a call about a descriptor, which is not open to the program if it is ours.
+/// Makes a call about a descriptor, which is not open to the program if it is ours. Within [`with_numbers`].
 #[inline(always)]
 pub fn of_theirs(fd: i32, call: impl FnOnce() -> i32) -> i32 {
-    if shunt_os::handles::may_be_own(fd) && process::enabled() && shunt_os::handles::is_own(fd) {
+    if process::enabled() && handles::is_own_here(fd) {
         set_errno(libc::EBADF);
         return -1;
     }

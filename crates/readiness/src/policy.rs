@@ -2,8 +2,8 @@
 //!
 //! A sleep costs the waker 10 us and the sleeper 30 us across cores; a spin costs its length. The
 //! policy keeps, for each wait set, the share of recent waits that a spin would have shortened.
-//! Waits that slept are observed as well, so no probing is needed: if events come soon after the
-//! sleep began, spinning is taken up again.
+//! Waits that slept are observed as well: if events come soon after the sleep began, spinning is taken
+//! up again. Where that cannot be told, since the other side sleeps too, it is tried now and then.
 //!
 //! What a sleep costs differs from machine to machine, so the length of a spin is a setting of the
 //! process ([`set_spin_ns`]): `shunt calibrate` measures it.
@@ -18,9 +18,17 @@ pub const SPIN_NS_MAX: u32 = 1_000_000;
 /// A sleep that ended within this time would have been caught by a spin: the spin's length and what
 /// waking takes, which the spin was derived from.
 const fn soon_ns(spin_ns: u64) -> u64 {
+    spin_ns + waking_ns(spin_ns)
+}
+
+const fn waking_ns(spin_ns: u64) -> u64 {
     const WAKING_NS_MAX: u64 = 90_000;
     let waking_ns = spin_ns * 9 / 10;
-    spin_ns + if waking_ns < WAKING_NS_MAX { waking_ns } else { WAKING_NS_MAX }
+    if waking_ns < WAKING_NS_MAX {
+        waking_ns
+    } else {
+        WAKING_NS_MAX
+    }
 }
 
 /// A wait of this process spins no longer than this, in nanoseconds.
@@ -47,19 +55,38 @@ const PAYS: u32 = ONE * 2 / 5;
 const BAN_FIRST: u32 = 32;
 const BAN_MAX: u32 = 4096;
 
+/// Two that sleep for each other see waits that hold what waking took of both, and cannot tell them from
+/// longer ones. After so many waits that may be such, at first and at most, one of them spins for as long as the
+/// other is late, and so often in a row that the other sees how soon its answers come.
+const HOPE_FIRST: u32 = 8;
+const HOPE_MAX: u32 = 1024;
+const HOPES: u32 = 8;
+
 /// A yield that took this long gave the core to somebody; one that found nobody takes a third.
 const SWITCH_NS: u64 = 800;
 
 /// The memory of one wait set.
-#[derive(Default)]
 pub struct Policy {
     score: AtomicU32,
     /// Waits to come without spinning.
     ban: AtomicU32,
     /// The length of the next ban.
     ban_next: AtomicU32,
+    /// Waits that may hold what waking took of both sides, and how many of them are worth a try.
+    maybe_soon: AtomicU32,
+    hope_next: AtomicU32,
+    /// Longer spins to come.
+    hopes: AtomicU32,
+    /// The wait that goes on has spun and found nothing.
+    in_vain: AtomicBool,
     /// The other side was seen to run on this very core.
     beside: AtomicBool,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy::new()
+    }
 }
 
 impl Policy {
@@ -68,6 +95,10 @@ impl Policy {
             score: AtomicU32::new(PAYS),
             ban: AtomicU32::new(0),
             ban_next: AtomicU32::new(BAN_FIRST),
+            maybe_soon: AtomicU32::new(0),
+            hope_next: AtomicU32::new(HOPE_FIRST),
+            hopes: AtomicU32::new(0),
+            in_vain: AtomicBool::new(false),
             beside: AtomicBool::new(false),
         }
     }
@@ -80,7 +111,9 @@ impl Policy {
             self.ban.store(ban - 1, Relaxed);
             return 0;
         }
-        if self.score.load(Relaxed) >= PAYS {
+        if self.hopes.load(Relaxed) > 0 {
+            soon_ns(spin_ns_max())
+        } else if self.score.load(Relaxed) >= PAYS {
             spin_ns_max()
         } else {
             0
@@ -113,17 +146,59 @@ impl Policy {
         self.ban_next.store((ban * 2).min(BAN_MAX), Relaxed);
     }
 
-    /// A wait ended with an event after `waited_ns`; `slept` if it gave the core up.
+    /// A spin was enough.
     #[inline]
-    pub fn observe(&self, waited_ns: u64, slept: bool) {
-        let short = if slept { waited_ns < soon_ns(spin_ns_max()) } else { true };
-        if !slept && self.ban_next.load(Relaxed) > BAN_FIRST {
-            let next = self.ban_next.load(Relaxed);
+    pub fn caught(&self) {
+        let next = self.ban_next.load(Relaxed);
+        if next > BAN_FIRST {
             self.ban_next.store(next - next / 64 - 1, Relaxed);
         }
+        self.count(true);
+        let hopes = self.hopes.load(Relaxed);
+        if hopes > 0 {
+            self.came_true(hopes);
+        }
+    }
+
+    /// A spin found nothing, and a sleep follows.
+    pub fn in_vain(&self) {
+        self.in_vain.store(true, Relaxed);
+    }
+
+    /// A wait ended after `waited_ns`, and gave the core up.
+    pub fn slept(&self, waited_ns: u64) {
+        let (spin_ns, in_vain) = (spin_ns_max(), self.in_vain.swap(false, Relaxed));
+        let is_soon = waited_ns < soon_ns(spin_ns);
+        self.count(is_soon && !in_vain);
+        if self.hopes.swap(0, Relaxed) > 0 {
+            let next = self.hope_next.load(Relaxed).max(HOPE_FIRST);
+            self.hope_next.store((next * 2).min(HOPE_MAX), Relaxed);
+        } else if (in_vain || !is_soon) && waited_ns < soon_ns(spin_ns) + waking_ns(spin_ns) {
+            self.may_be_soon();
+        }
+    }
+
+    fn count(&self, short: bool) {
         let score = self.score.load(Relaxed);
         let target = if short { ONE } else { 0 };
         self.score.store(score - score / 8 + target / 8, Relaxed);
+    }
+
+    fn may_be_soon(&self) {
+        let count = self.maybe_soon.load(Relaxed) + 1;
+        let is_hopeful = count >= self.hope_next.load(Relaxed);
+        self.maybe_soon.store(if is_hopeful { 0 } else { count }, Relaxed);
+        if is_hopeful {
+            self.hopes.store(HOPES, Relaxed);
+        }
+    }
+
+    #[cold]
+    fn came_true(&self, hopes: u32) {
+        self.hopes.store(hopes - 1, Relaxed);
+        if hopes == 1 {
+            self.hope_next.store(HOPE_FIRST, Relaxed);
+        }
     }
 }
 
@@ -136,11 +211,11 @@ mod tests {
         let policy = Policy::new();
         assert!(policy.spin_ns() > 0);
         for _ in 0..4 {
-            policy.observe(1_000_000, true);
+            policy.slept(1_000_000);
         }
         assert_eq!(policy.spin_ns(), 0);
         for _ in 0..8 {
-            policy.observe(40_000, true);
+            policy.slept(40_000);
         }
         assert!(policy.spin_ns() > 0);
     }
@@ -154,7 +229,7 @@ mod tests {
         policy.overloaded();
         assert!(first > 0 && banned() > first);
         for _ in 0..10_000 {
-            policy.observe(1_000, false);
+            policy.caught();
         }
         policy.overloaded();
         assert_eq!(banned(), first);
@@ -185,7 +260,11 @@ mod tests {
     fn one_long_wait_among_many_short_ones_does_not_stop_it() {
         let policy = Policy::new();
         for round in 0..1000 {
-            policy.observe(if round % 10 == 9 { 5_000_000 } else { 2_000 }, round % 10 == 9);
+            if round % 10 == 9 {
+                policy.slept(5_000_000);
+            } else {
+                policy.caught();
+            }
         }
         assert!(policy.spin_ns() > 0);
     }

@@ -3,9 +3,12 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use shunt_os::lock::Lock;
+use shunt_os::proc::{self, put_digits};
 use shunt_os::{mapping, raw, sys};
 use shunt_readiness::policy;
 use shunt_stats::{Reason, Segment, SEGMENT_BYTES};
+
+use crate::inherit;
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);
@@ -18,6 +21,7 @@ static SEGMENT: Lock<Option<Segment>> = Lock::new(None);
 static SEGMENT_AT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static SEGMENT_FD: AtomicI32 = AtomicI32::new(-1);
 static BAD_SETTING: AtomicBool = AtomicBool::new(false);
+static PRELOAD: AtomicU64 = AtomicU64::new(0);
 static PAIRS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
 /// Whether calls are looked at at all. False before start-up has run, under `SHUNT=off`, and in
@@ -41,9 +45,13 @@ pub fn start() {
     }
     PID.store(raw::getpid(), Relaxed);
     shunt_os::threads::start();
-    if let Some(b"off") = setting(c"SHUNT") {
+    let off = setting(c"SHUNT") == Some(b"off");
+    // Read in any case: one that is left open would be taken by a later program.
+    let bequest = inherit::read_bequest();
+    if off {
         return;
     }
+    PRELOAD.store(setting(c"LD_PRELOAD").map_or(0, inherit::digest), Relaxed);
     *REPORT_DIR.lock() = setting(c"SHUNT_REPORT_DIR").map(<[u8]>::to_vec);
     let is_ring = |bytes: u32| bytes.is_power_of_two() && (4096..=1 << 24).contains(&bytes);
     if let Some(bytes) = number_setting(c"SHUNT_RING_BYTES", is_ring) {
@@ -59,6 +67,15 @@ pub fn start() {
     }
     ENABLED.store(true, Relaxed);
     shunt_os::handles::make_room();
+    if let Some(bequest) = bequest {
+        bequest.accept();
+    }
+}
+
+/// The setting by which programs are accelerated as this one was, as [`inherit::digest`] says; 0 if there
+/// was none.
+pub fn preload() -> u64 {
+    PRELOAD.load(Relaxed)
 }
 
 /// Whether streams are looked for with their first message, and the call waits for what comes of
@@ -166,6 +183,9 @@ pub fn segment() -> Option<Segment> {
 }
 
 fn create_segment() -> Option<Segment> {
+    if !shunt_os::handles::has_room() {
+        return None;
+    }
     let fd = report_file()
         .or_else(|| mapping::create(c"shunt-stats", SEGMENT_BYTES as u64, false).ok())?;
     let mapped = mapping::map(fd, SEGMENT_BYTES);
@@ -180,24 +200,7 @@ fn create_segment() -> Option<Segment> {
     let path = &path[..length.unwrap_or(0).min(256)];
     let program = path.rsplit(|b| *b == b'/').next().unwrap_or(b"");
     // SAFETY: a fresh zero mapping of this size that is never unmapped.
-    Some(unsafe { Segment::create(mapped.base, pid() as u32, start_time(), program) })
-}
-
-/// Field 22 of /proc/self/stat: start time in clock ticks since boot.
-fn start_time() -> u64 {
-    let mut text = [0u8; 1024];
-    let path = c"/proc/self/stat".as_ptr();
-    // SAFETY: a literal path.
-    let Ok(fd) = (unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_CLOEXEC) }) else {
-        return 0;
-    };
-    // SAFETY: a writable buffer.
-    let got = unsafe { sys!(libc::SYS_read, fd, text.as_mut_ptr(), text.len()) }.unwrap_or(0);
-    shunt_os::handles::close(fd as i32);
-    let text = &text[..got];
-    let behind_name = text.iter().rposition(|b| *b == b')').map_or(0, |at| at + 2);
-    let field = text[behind_name..].split(|b| *b == b' ').nth(19).unwrap_or(b"0");
-    field.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit.wrapping_sub(b'0')))
+    Some(unsafe { Segment::create(mapped.base, pid() as u32, proc::own_start_time(), program) })
 }
 
 fn report_file() -> Option<i32> {
@@ -209,18 +212,21 @@ fn report_file() -> Option<i32> {
     path[..dir.len()].copy_from_slice(&dir);
     let mut at = dir.len();
     path[at] = b'/';
-    at = number(&mut path, at + 1, pid() as u64);
+    at += 1;
+    at += put_digits(&mut path[at..], pid() as u64);
     path[at] = b'-';
+    at += 1;
     // A process that execs keeps its pid: the first free number is taken.
     for attempt in 0..64 {
-        let end = number(&mut path, at + 1, FILES.fetch_add(1, Relaxed) + attempt);
+        let file = FILES.fetch_add(1, Relaxed) + attempt;
+        let end = at + put_digits(&mut path[at..], file);
         path[end] = 0;
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
         // SAFETY: a NUL-terminated path.
         let opened = unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
         match opened {
             Ok(fd) => {
-                let fd = shunt_os::handles::place_high(fd as i32).ok()?;
+                let fd = shunt_os::handles::keep_high(fd as i32).ok()?;
                 let sized = mapping::set_size(fd, SEGMENT_BYTES as u64);
                 return sized.is_ok().then_some(fd);
             }
@@ -229,23 +235,6 @@ fn report_file() -> Option<i32> {
         }
     }
     None
-}
-
-fn number(out: &mut [u8], at: usize, mut value: u64) -> usize {
-    let mut digits = [0u8; 20];
-    let mut count = 0;
-    loop {
-        digits[count] = b'0' + (value % 10) as u8;
-        value /= 10;
-        count += 1;
-        if value == 0 {
-            break;
-        }
-    }
-    for (to, from) in out[at..].iter_mut().zip(digits[..count].iter().rev()) {
-        *to = *from;
-    }
-    at + count
 }
 
 /// In a forked child: it is another process with counters of its own, made when needed.

@@ -108,6 +108,7 @@ pub fn saw_locked_memory() {
 pub fn saw_io_uring() {
     if keeps_to_tcp().is_none() && !process::in_vfork_child() {
         keep_to_tcp(Reason::IoUring);
+        streams(|mode| mode == Mode::Inherited).into_iter().for_each(inherit::touch);
         attach::leave_all(&streams(|mode| mode != Mode::Inherited), Reason::IoUring);
     }
 }

@@ -4,7 +4,7 @@
 //! few messages, the end that gets there second finds the first one's rendezvous. No thread of
 //! ours is started before another Shunt process was found.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use shunt_link::memory::has_room;
 use shunt_link::Link;
@@ -13,7 +13,7 @@ use shunt_os::{clock, handles, peer};
 use shunt_pairing::rendezvous::{self, Meeting};
 use shunt_stats::{Carrier, Reason};
 
-use crate::pool::{self, stage, Socket};
+use crate::pool::{self, stage, Mode, Socket};
 use crate::service::{self, Request};
 use crate::{inherit, process, quiet};
 
@@ -69,13 +69,7 @@ pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
             if process::pairs_at_once() {
                 return search_at_once(index, socket);
             }
-            let least =
-                if socket.connector.load(Relaxed) { MESSAGES_MIN } else { MESSAGES_MIN_ACCEPTOR };
-            // Once for each exchange.
-            let again = || count.is_power_of_two() && count > other.load(Relaxed);
-            let by_count = count == least || (count > least && (again() || socket.is_deferred()));
-            let by_bytes = total >= BYTES_MIN && total - bytes as u64 <= BYTES_MIN;
-            if by_count || by_bytes {
+            if is_due(socket, count, other, total, bytes as u64) {
                 search(index, socket);
             }
         }
@@ -84,8 +78,68 @@ pub fn note(index: u32, socket: &'static Socket, way: Way, bytes: isize) {
     }
 }
 
+/// Whether the other end is looked for with the `count`th message of one direction, which makes it `total`
+/// bytes in both.
+#[inline]
+fn is_due(socket: &Socket, count: u32, other: &AtomicU32, total: u64, bytes: u64) -> bool {
+    let least = if socket.connector.load(Relaxed) { MESSAGES_MIN } else { MESSAGES_MIN_ACCEPTOR };
+    // Once for each exchange.
+    let again = || count.is_power_of_two() && count > other.load(Relaxed);
+    let by_count = count == least || (count > least && (again() || socket.is_deferred()));
+    let by_bytes = total >= BYTES_MIN && total - bytes <= BYTES_MIN;
+    by_count || by_bytes
+}
+
+/// The other end of an attached stream, whose link is gone, is looked for as that of a new one. Its locks are
+/// held.
+pub fn begin_anew(socket: &Socket) {
+    for count in [&socket.messages_in, &socket.messages_out, &socket.deferrals] {
+        count.store(0, Relaxed);
+    }
+    socket.bytes.store(0, Relaxed);
+    socket.gave_way.store(false, Relaxed);
+    socket.stage.store(stage::YOUNG, Release);
+}
+
+/// Counts what a stream whose link is gone has received by TCP. A lock of its is held, and the search is the service
+/// thread's.
+#[cold]
+pub fn note_anew(socket: &Socket, bytes: u64) {
+    let count = socket.messages_in.load(Relaxed).wrapping_add(1);
+    socket.messages_in.store(count, Relaxed);
+    let total = socket.bytes.load(Relaxed) + bytes;
+    socket.bytes.store(total, Relaxed);
+    if !is_due(socket, count, &socket.messages_out, total, bytes) {
+        return;
+    }
+    let index = socket.link().and_then(|link| link.stream(socket.slot.load(Relaxed)));
+    if let (Some(index), Some(service)) = (index, service::running()) {
+        service.ask(Request::Search { index, generation: socket.generation.load(Relaxed) });
+    }
+}
+
+/// In the service thread, when it is due. Whoever closes the stream waits: its place is the next one's then.
+pub fn search_anew(index: u32, generation: u32) {
+    let socket = pool::get(index);
+    let _recv = socket.recv.lock();
+    if socket.generation.load(Relaxed) == generation
+        && socket.mode() == Mode::Attached
+        && socket.stage.load(Acquire) == stage::YOUNG
+    {
+        search(index, socket);
+    }
+}
+
 fn settle(socket: &Socket, reason: Reason) {
     socket.stage.store(stage::SETTLED, Relaxed);
+    if let Some(entry) = socket.entry() {
+        entry.set_reason(reason);
+    }
+}
+
+/// What is in the way may be gone when its messages have doubled.
+pub fn put_off(socket: &Socket, reason: Reason) {
+    socket.stage.store(stage::YOUNG, Relaxed);
     if let Some(entry) = socket.entry() {
         entry.set_reason(reason);
     }
@@ -116,13 +170,13 @@ fn search(index: u32, socket: &'static Socket) {
         return settle(socket, reason);
     }
     if !has_room() {
-        return settle(socket, Reason::NoMemory);
+        return put_off(socket, Reason::NoMemory);
+    }
+    if !handles::has_room() {
+        return put_off(socket, Reason::NoDescriptors);
     }
     if !socket.kin.may_pair() {
-        if let Some(entry) = socket.entry() {
-            entry.set_reason(Reason::SharedWithOtherProcess);
-        }
-        return;
+        return put_off(socket, Reason::SharedWithOtherProcess);
     }
     let fd = socket.fd.load(Relaxed);
     let Ok(tuple) = peer::tuple(fd) else {

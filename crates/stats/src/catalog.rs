@@ -55,7 +55,7 @@ catalog! {
         NoSocketDiagnosis = "no_socket_diagnosis", "the kernel's socket diagnosis is not available, so nobody can prove who is at the other end";
         NotTheOwner = "not_the_owner", "the process at the other end could not prove that the connection is its own";
         NoMemory = "no_memory", "no shared memory could be had";
-        NoDescriptors = "no_descriptors", "the process has no descriptors left";
+        NoDescriptors = "no_descriptors", "the process has no descriptors left, or may have 64 at most";
         NotConnected = "not_connected", "the socket is not connected yet";
         SharedWithOtherProcess = "shared_with_other_process", "several processes use the descriptor";
         PeerDied = "peer_died", "the process at the other end died";

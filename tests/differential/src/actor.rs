@@ -5,6 +5,7 @@ use crate::calls::process::{self, Pid};
 use crate::calls::socket::{self, Address, Family};
 use crate::calls::{io, wait, Fd, Got};
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -18,6 +19,8 @@ const CONTROL: Fd = 701;
 const SETTLE_SECONDS_MAX: u64 = 4;
 const EXCHANGES: u64 = 64;
 const EXCHANGES_MAX: u64 = 200_000;
+/// Of eight exchanges, where many streams are warmed at once.
+const ROUNDS_MAX: u64 = 100;
 
 /// The note that a warm-up leaves when it failed; the harness judges it, not the comparison.
 pub const WARM_UP: &str = "warm-up";
@@ -39,6 +42,9 @@ pub enum Carrier {
     Ring,
 }
 
+/// Names the file with what this side noted on kernel TCP.
+pub const ORACLE_VARIABLE: &str = "SHUNT_DIFFERENTIAL_ORACLE";
+
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -49,6 +55,7 @@ pub struct Actor {
     pub side: Side,
     pub carrier: Carrier,
     pub family: Family,
+    blocks: bool,
 }
 
 /// Whether `SHUNT_PAIR` asks for streams on rings from their first byte on: for whole runs by hand.
@@ -65,7 +72,7 @@ pub struct Place {
 
 impl Actor {
     /// Takes over the two sockets that the harness passed as standard input and output.
-    pub fn start(side: Side, carrier: Carrier, family: Family) -> Actor {
+    pub fn start(side: Side, carrier: Carrier, family: Family, blocks: bool) -> Actor {
         for (from, to) in [(0, BESIDE), (1, CONTROL)] {
             socket::dup3(from, to, libc::O_CLOEXEC).value("dup3");
         }
@@ -76,7 +83,7 @@ impl Actor {
         socket::close(null);
         process::end_with_parent();
         wait::default_signal(libc::SIGPIPE);
-        let actor = Actor { side, carrier, family };
+        let actor = Actor { side, carrier, family, blocks };
         rename(if actor.is_client() { "client" } else { "server" });
         actor
     }
@@ -99,6 +106,14 @@ impl Actor {
             "who": who, "what": what.to_string(), "got": got.to_string(),
         });
         io::send(CONTROL, line.to_string().as_bytes(), libc::MSG_NOSIGNAL).value("transcript");
+    }
+
+    /// What this side noted on kernel TCP; nothing in the run on kernel TCP itself. For scenarios that wait
+    /// until the library has done what TCP did, and do not know themselves what that is.
+    pub fn oracle(&self) -> Option<HashMap<String, String>> {
+        let text = std::fs::read_to_string(std::env::var_os(ORACLE_VARIABLE)?).ok()?;
+        let notes: Vec<(String, String)> = serde_json::from_str(&text).expect("what was noted");
+        Some(notes.into_iter().collect())
     }
 
     /// A step of the client; the server waits until it is done.
@@ -184,6 +199,9 @@ impl Actor {
             Side::Server => socket::accept(place.fd).fd("accept"),
         };
         self.warm(fd);
+        if !self.blocks {
+            socket::set_nonblocking(fd, true);
+        }
         fd
     }
 
@@ -231,12 +249,12 @@ impl Actor {
         while !last {
             round += 1;
             last = round >= rounds
-                || (self.carrier == Carrier::Ring && round % EXCHANGES == 0 && self.go_on(fd));
+                || (self.carrier == Carrier::Ring && round % EXCHANGES == 0 && self.is_on_ring(fd));
             io::send(fd, if last { b"lastping" } else { b"pingping" }, 0).value("warm-up");
             let answer = crate::pattern::receive_text(fd, 8);
             assert_eq!(answer, "pongpong", "warm-up answer");
         }
-        let settled = || GAVE_UP.load(Relaxed) || self.settle(|| self.go_on(fd));
+        let settled = || GAVE_UP.load(Relaxed) || self.settle(|| self.is_on_ring(fd));
         if self.carrier == Carrier::Ring && !settled() {
             GAVE_UP.store(true, Relaxed);
             self.note(WARM_UP, "not on the ring");
@@ -258,11 +276,24 @@ impl Actor {
         }
     }
 
-    /// Asks the harness, which reads the stats segments of both sides.
-    fn go_on(&self, fd: Fd) -> bool {
+    /// Whether both directions are; true where the library is not at both ends, as for the next question.
+    pub fn is_on_ring(&self, fd: Fd) -> bool {
+        self.ask_about(fd, "?upgraded", "")
+    }
+
+    /// Whether both directions went back to TCP, as this end says for this reason.
+    pub fn has_left(&self, fd: Fd, reason: &str) -> bool {
+        self.ask_about(fd, "?left", reason)
+    }
+
+    fn ask_about(&self, fd: Fd, question: &str, more: &str) -> bool {
         let (_, own) = socket::getsockname(fd);
         let (_, peer) = socket::getpeername(fd);
-        let question = format!("?upgraded {} {}", own.port(), peer.port());
+        self.ask(&format!("{question} {} {} {more}", own.port(), peer.port()))
+    }
+
+    /// Asks the harness, which reads the stats segments of both sides.
+    pub fn ask(&self, question: &str) -> bool {
         // One at a time: the answer must come to the thread that asked.
         static ASKING: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _asking = ASKING.lock().expect("no thread panics while it asks");
@@ -270,6 +301,33 @@ impl Actor {
         let mut answer = [0; 8];
         let count = io::recv(CONTROL, &mut answer, 0).value("answer") as usize;
         &answer[..count] == b"yes"
+    }
+
+    /// Warms all streams of one listener at once; they were made in the same order at both sides.
+    pub fn warm_all(&self, place: &Place, streams: &[Fd]) {
+        let question = format!("?all-upgraded {} {}", place.port, streams.len());
+        let exchange = || {
+            for &fd in streams {
+                if self.is_client() {
+                    io::send(fd, b"pingping", 0).value("warm-up");
+                } else {
+                    assert_eq!(crate::pattern::receive_text(fd, 8), "pingping", "warm-up");
+                    io::send(fd, b"pongpong", 0).value("warm-up");
+                }
+            }
+            if self.is_client() {
+                for &fd in streams {
+                    assert_eq!(crate::pattern::receive_text(fd, 8), "pongpong", "warm-up");
+                }
+            }
+        };
+        for _ in 0..ROUNDS_MAX {
+            (0..8).for_each(|_| exchange());
+            if self.told_by_client(|| u64::from(self.ask(&question))) == 1 {
+                return;
+            }
+        }
+        self.note(WARM_UP, "not on the ring");
     }
 
     /// Waits, boundedly, for something that the kernel or the other side will make true.
@@ -335,6 +393,63 @@ impl Actor {
         scope.spawn(move || {
             rename(&name);
             step()
+        })
+    }
+
+    /// Waits until every thread of these processes sleeps, but for the one that asks, or they have ended, and
+    /// nothing that they woke runs.
+    pub fn until_at_rest(&self, processes: &[Pid]) {
+        let at_rest = || {
+            processes.iter().all(|process| {
+                let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+                tasks.into_iter().flatten().flatten().all(|task| {
+                    let stat =
+                        std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                    let asks =
+                        task.file_name().to_string_lossy() == process::thread_id().to_string();
+                    asks || !stat.contains(") R")
+                })
+            })
+        };
+        self.settle(|| (0..20).all(|_| at_rest() && wait::poll(&[], 1).0 == Got::Value(0)));
+    }
+
+    /// Sends a signal to this thread once it sleeps in the call.
+    pub fn interrupted<T>(&self, call: impl FnOnce() -> T) -> T {
+        let signal = |_, thread| {
+            process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+        };
+        self.once_asleep("signaller", signal, call)
+    }
+
+    /// This thread does something once another one sleeps in the call.
+    pub fn beside_a_sleeper(&self, call: impl FnOnce() + Send, act: impl FnOnce()) {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            self.thread(scope, "sleeper", move || {
+                tell.send(process::thread_id()).expect("the other thread listens");
+                call();
+            });
+            self.until_asleep(process::pid(), told.recv().expect("a thread id"));
+            act();
+        });
+    }
+
+    /// Another thread, of this name, does something once this one sleeps in the call: it is given this process and
+    /// thread.
+    pub fn once_asleep<T>(
+        &self,
+        name: &str,
+        act: impl FnOnce(Pid, Pid) + Send,
+        call: impl FnOnce() -> T,
+    ) -> T {
+        let (own, thread) = (process::pid(), process::thread_id());
+        std::thread::scope(|scope| {
+            self.thread(scope, name, || {
+                self.until_asleep(own, thread);
+                act(own, thread);
+            });
+            call()
         })
     }
 

@@ -27,6 +27,9 @@ fn by_actor(record: &Record) -> BTreeMap<String, Vec<String>> {
     actors
 }
 
+/// Of longer transcripts only what differs is shown.
+const LINES_SHOWN_MAX: usize = 200;
+
 /// The longest common subsequence stands unmarked between what only one of the two has.
 fn side_by_side(a: &[String], b: &[String]) -> String {
     let mut longest = vec![vec![0usize; b.len() + 1]; a.len() + 1];
@@ -42,7 +45,9 @@ fn side_by_side(a: &[String], b: &[String]) -> String {
     let (mut i, mut j, mut text) = (0, 0, String::new());
     while i < a.len() || j < b.len() {
         if i < a.len() && j < b.len() && a[i] == b[j] {
-            text.push_str(&format!("      {}\n", a[i]));
+            if a.len() <= LINES_SHOWN_MAX {
+                text.push_str(&format!("      {}\n", a[i]));
+            }
             (i, j) = (i + 1, j + 1);
         } else if i < a.len() && (j == b.len() || longest[i + 1][j] >= longest[i][j + 1]) {
             text.push_str(&format!("    - {}    (kernel TCP)\n", a[i]));

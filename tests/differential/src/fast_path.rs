@@ -19,13 +19,36 @@ pub fn segments(directory: &Path) -> Vec<Snapshot> {
 pub fn is_upgraded(directory: &Path, client_port: u16, server_port: u16) -> bool {
     let segments = segments(directory);
     let on_ring = |local: u16, peer: u16| {
-        streams(&segments).any(|stream| {
-            ports(stream) == Some((local, peer))
-                && stream.carrier_tx == Carrier::Shm
-                && stream.carrier_rx == Carrier::Shm
-        })
+        streams(&segments).any(|stream| ports(stream) == Some((local, peer)) && is_on_ring(stream))
     };
     on_ring(client_port, server_port) && on_ring(server_port, client_port)
+}
+
+/// Both ends of a stream use TCP both ways, and the end of `own_port` names this reason.
+pub fn has_left(directory: &Path, own_port: u16, peer_port: u16, reason: &str) -> bool {
+    let segments = segments(directory);
+    let on_tcp = |local: u16, peer: u16| {
+        streams(&segments).find(|stream| {
+            ports(stream) == Some((local, peer))
+                && stream.carrier_tx == Carrier::Tcp
+                && stream.carrier_rx == Carrier::Tcp
+        })
+    };
+    let named = |stream: &Stream| stream.reason.is_some_and(|it| it.name() == reason);
+    on_tcp(own_port, peer_port).is_some_and(named) && on_tcp(peer_port, own_port).is_some()
+}
+
+/// How many ends of the streams of one listener carry both directions on the ring.
+pub fn ends_on_rings(directory: &Path, server_port: u16) -> usize {
+    let is_of_listener = |stream: &&Stream| {
+        ports(stream).is_some_and(|(local, peer)| [local, peer].contains(&server_port))
+    };
+    let segments = segments(directory);
+    streams(&segments).filter(is_of_listener).filter(|stream| is_on_ring(stream)).count()
+}
+
+fn is_on_ring(stream: &Stream) -> bool {
+    stream.carrier_tx == Carrier::Shm && stream.carrier_rx == Carrier::Shm
 }
 
 fn streams(segments: &[Snapshot]) -> impl Iterator<Item = &Stream> {

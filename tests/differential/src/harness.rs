@@ -4,7 +4,7 @@ use crate::actor::Carrier;
 use crate::calls::socket::Family;
 use crate::diff::differences;
 use crate::run::{run, Files, Mode, Record, Setting};
-use crate::scenarios::{self, Scenario};
+use crate::scenarios::{self, Scenario, Settings};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::Mutex;
@@ -19,6 +19,8 @@ struct Options {
     only: Vec<String>,
     modes: Vec<Mode>,
     carriers: Vec<Carrier>,
+    /// Only calls that block, or only such as do not.
+    blocks: Option<bool>,
     jobs: usize,
     show: bool,
     other: Option<PathBuf>,
@@ -96,33 +98,26 @@ struct Outcome {
 fn check(scenario: &Scenario, options: &Options, files: &Files) -> Outcome {
     let started = Instant::now();
     let mut outcome = Outcome { passed: 0, failed: Vec::new() };
-    for &carrier in &options.carriers {
-        for family in [Family::V4, Family::V6, Family::Mapped] {
-            let modes = modes(scenario, family, options);
-            if modes.is_empty() {
+    for (setting, modes) in settings(scenario, options) {
+        let oracle = run(&setting, files, None);
+        if options.show {
+            show(&oracle);
+        }
+        if let Some(text) = plain_trouble(&oracle) {
+            outcome.failed.push(report(&setting, &text, &oracle));
+            continue;
+        }
+        for mode in modes {
+            let setting = Setting { mode, ..setting };
+            if HANGS.load(Relaxed) >= HANGS_MAX {
+                outcome.failed.push(format!("{} ({mode:?}): not run", scenario.name));
                 continue;
             }
-            let setting = Setting { scenario: scenario.name, mode: Mode::Plain, carrier, family };
-            let oracle = run(&setting, files);
-            if options.show {
-                show(&oracle);
-            }
-            if let Some(text) = plain_trouble(&oracle) {
-                outcome.failed.push(report(&setting, &text, &oracle));
-                continue;
-            }
-            for mode in modes {
-                let setting = Setting { mode, ..setting };
-                if HANGS.load(Relaxed) >= HANGS_MAX {
-                    outcome.failed.push(format!("{} ({mode:?}): not run", scenario.name));
-                    continue;
-                }
-                let other = run(&setting, files);
-                HANGS.fetch_add(usize::from(other.hung), Relaxed);
-                match compare(&oracle, &other) {
-                    None => outcome.passed += 1,
-                    Some(text) => outcome.failed.push(report(&setting, &text, &other)),
-                }
+            let other = run(&setting, files, Some(&oracle));
+            HANGS.fetch_add(usize::from(other.hung), Relaxed);
+            match compare(&oracle, &other) {
+                None => outcome.passed += 1,
+                Some(text) => outcome.failed.push(report(&setting, &text, &other)),
             }
         }
     }
@@ -131,11 +126,35 @@ fn check(scenario: &Scenario, options: &Options, files: &Files) -> Outcome {
     outcome
 }
 
-/// All of them over the families that the scenario names, the library at both ends over the others.
-fn modes(scenario: &Scenario, family: Family, options: &Options) -> Vec<Mode> {
-    let named = scenario.families.contains(&family);
-    let modes = options.modes.iter().copied();
-    modes.filter(|&mode| named || mode == Mode::Both).collect()
+/// Settings that share an oracle, and the modes that are compared with it.
+fn settings(scenario: &Scenario, options: &Options) -> Vec<(Setting, Vec<Mode>)> {
+    let mut all = Vec::new();
+    for &carrier in &options.carriers {
+        for family in [Family::V4, Family::V6, Family::Mapped] {
+            for blocks in [true, false] {
+                let setting =
+                    Setting { scenario: scenario.name, mode: Mode::Plain, carrier, family, blocks };
+                let modes = options.modes.iter().copied();
+                let modes: Vec<Mode> =
+                    modes.filter(|&mode| runs(scenario, &setting, mode)).collect();
+                if !modes.is_empty() && options.blocks.is_none_or(|only| only == blocks) {
+                    all.push((setting, modes));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn runs(scenario: &Scenario, setting: &Setting, mode: Mode) -> bool {
+    let at_home = (setting.carrier, setting.family) == (Carrier::Ring, Family::V4)
+        && matches!(mode, Mode::Plain | Mode::Both);
+    match (scenario.settings, setting.blocks) {
+        // Whether kernel TCP does the same twice is asked over one family.
+        (Settings::All, true) => mode != Mode::Plain || setting.family == Family::V4,
+        (Settings::All, false) => at_home && !scenarios::waits_in_calls(scenario.name),
+        (Settings::Ring, blocks) => at_home && blocks,
+    }
 }
 
 /// A scenario that does not even run on kernel TCP is wrong itself.
@@ -155,8 +174,12 @@ fn compare(oracle: &Record, other: &Record) -> Option<String> {
 
 fn report(setting: &Setting, text: &str, record: &Record) -> String {
     let name = format!(
-        "{} ({:?}, on {:?}, {:?})",
-        setting.scenario, setting.mode, setting.carrier, setting.family
+        "{} ({:?}, on {:?}, {:?}{})",
+        setting.scenario,
+        setting.mode,
+        setting.carrier,
+        setting.family,
+        if setting.blocks { "" } else { ", not blocking" }
     );
     let mut block = format!("FAILED {name}\n{text}");
     if !record.stderr.is_empty() {
@@ -178,6 +201,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         only: Vec::new(),
         modes: vec![Mode::Plain, Mode::Both, Mode::Server, Mode::Client],
         carriers: vec![Carrier::Tcp, Carrier::Changing, Carrier::Ring],
+        blocks: None,
         jobs: 2,
         show: false,
         other: None,
@@ -190,6 +214,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--only" => options.only.push(value()?.clone()),
             "--mode" => options.modes = vec![mode(value()?)?],
             "--carrier" => options.carriers = vec![carrier(value()?)?],
+            "--blocks" => options.blocks = Some(value()? == "yes"),
             "--jobs" => {
                 let text = value()?;
                 options.jobs = text.parse().map_err(|_| format!("{text} is not a number"))?;

@@ -5,6 +5,11 @@ use crate::calls::{io, process, wait, Fd, Got};
 
 /// `helper echo FD`: sends back what it reads until the stream ends.
 /// `helper check FD SEED FROM`: fails unless the rest of the stream is what it should be.
+/// `helper speak FD`: as the first, and says hello before.
+/// `helper echo-each FD...`: as the first, of one stream after the other.
+/// `helper hop FD COUNT`: as the first, and becomes the next of so many programs when it is told to.
+/// `helper back FD VARIABLE...`: as the first, after an exec with the variables of before.
+/// `helper watch-all SET FD`: as the first, as an epoll set tells.
 /// `helper take`: does the first on a descriptor that it is passed over standard input.
 /// `helper watch FD`, `helper take-set`: ends with the data that an epoll set tells as its status.
 pub fn run(arguments: &[String]) -> i32 {
@@ -12,6 +17,27 @@ pub fn run(arguments: &[String]) -> i32 {
     process::alarm(18);
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["echo", fd] => echo(fd.parse().expect("a descriptor number")),
+        ["speak", fd] => {
+            let fd = fd.parse().expect("a descriptor number");
+            io::send(fd, b"hello", 0).value("send");
+            echo(fd)
+        }
+        ["echo-each", ref fds @ ..] => {
+            fds.iter().map(|fd| echo(fd.parse().expect("a descriptor number"))).sum()
+        }
+        ["hop", fd, count] => {
+            hop_on(fd.parse().expect("a descriptor number"), count.parse().expect("a number"))
+        }
+        ["back", fd, ref variables @ ..] => {
+            let program = program_of(variables);
+            let words = [program.as_str(), "--helper", "echo", fd];
+            process::exec_with_environment(&program, &words, variables).value("exec");
+            3
+        }
+        ["watch-all", set, fd] => watch_all(
+            set.parse().expect("a descriptor number"),
+            fd.parse().expect("a descriptor number"),
+        ),
         ["check", fd, seed, from] => {
             let number = |text: &str| text.parse().expect("a number");
             check(fd.parse().expect("a descriptor number"), number(seed), number(from) as usize)
@@ -31,12 +57,71 @@ fn watch(set: Fd) -> i32 {
     }
 }
 
+fn watch_all(set: Fd, fd: Fd) -> i32 {
+    let mut room = vec![0; 1 << 16];
+    loop {
+        if wait::epoll_wait(set, 4, 5000).events.is_empty() {
+            return 101;
+        }
+        match io::read(fd, &mut room) {
+            Got::Value(0) => return 0,
+            Got::Errno(libc::EAGAIN) => {}
+            got => {
+                let count = got.count().expect("read gave a count");
+                crate::pattern::write_all(fd, &room[..count]).expect("room for it");
+            }
+        }
+    }
+}
+
+/// Becomes the first of so many programs.
+pub fn hop(fd: Fd, count: u32) {
+    let (fd, count) = (fd.to_string(), count.to_string());
+    process::exec(&[&program(), "--helper", "hop", &fd, &count]).value("exec");
+}
+
+/// Sends back what comes, until that is `nextnext`.
+fn hop_on(fd: Fd, count: u32) -> i32 {
+    if count == 0 {
+        return echo(fd);
+    }
+    loop {
+        let text = crate::pattern::receive_text(fd, 8);
+        if text == "nextnext" {
+            hop(fd, count - 1);
+        }
+        if crate::pattern::write_all(fd, text.as_bytes()).is_err() {
+            return 1;
+        }
+    }
+}
+
+/// Becomes a program without the library, which becomes one with it again.
+pub fn detour(fd: Fd) {
+    let variables: Vec<String> =
+        std::env::vars().map(|(name, it)| format!("{name}={it}")).collect();
+    let (program, fd) = (program(), fd.to_string());
+    let mut words = vec![program.as_str(), "--helper", "back", &fd];
+    words.extend(variables.iter().map(String::as_str));
+    process::exec_with_environment(&program, &words, &["PATH=/bin"]).value("exec");
+}
+
+/// [`program`], as it is in such an environment.
+fn program_of(variables: &[&str]) -> String {
+    let known =
+        variables.iter().find_map(|it| it.strip_prefix(PROGRAM_VARIABLE)?.strip_prefix('='));
+    known.map_or_else(program, str::to_owned)
+}
+
 /// Sends back what comes until the stream ends.
 pub fn echo(fd: Fd) -> i32 {
     let mut room = vec![0; 1 << 16];
     loop {
         match io::read(fd, &mut room) {
             Got::Value(0) => return 0,
+            Got::Errno(libc::EAGAIN) => {
+                wait::poll(&[(fd, libc::POLLIN)], 10_000);
+            }
             Got::Errno(_) => return 1,
             got => {
                 let count = got.count().expect("read gave a count");

@@ -2,7 +2,7 @@
 //! what the two processes saw: return values, errno, bytes and events.
 //!
 //! `cargo run -p shunt-differential -- [--only TEXT] [--mode plain|both|server|client]
-//! [--carrier tcp|changing|ring] [--jobs N] [--show] [--list] [--other FILE]`. The library is taken
+//! [--carrier tcp|changing|ring] [--blocks yes|no] [--jobs N] [--show] [--list] [--other FILE]`. The library is taken
 //! from `SHUNT_LIBRARY`. The same binary plays both sides of a scenario (`--act`); with `--other`, which
 //! is this program built for 32 bits or for 64, each side is the other's stranger (`run::Files`).
 
@@ -29,7 +29,7 @@ fn main() {
 
 /// Plays one side of one scenario.
 fn act(arguments: &[String]) -> i32 {
-    let [side, name, carrier, family] = arguments else { return 2 };
+    let [side, name, carrier, family, blocks] = arguments else { return 2 };
     let side = if side == "client" { Side::Client } else { Side::Server };
     let carrier = match carrier.as_str() {
         "Tcp" => Carrier::Tcp,
@@ -42,7 +42,7 @@ fn act(arguments: &[String]) -> i32 {
         _ => Family::Mapped,
     };
     let Some(scenario) = scenarios::all().find(|scenario| scenario.name == name) else { return 2 };
-    let actor = Actor::start(side, carrier, family);
+    let actor = Actor::start(side, carrier, family, blocks == "true");
     (scenario.run)(&actor);
     0
 }

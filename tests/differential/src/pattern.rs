@@ -138,12 +138,15 @@ pub fn receive_text(fd: Fd, len: usize) -> String {
     describe(&text)
 }
 
-/// Writes all of it with plain write.
+/// Writes all of it with plain write, waiting in poll whenever the stream takes no more.
 pub fn write_all(fd: Fd, mut bytes: &[u8]) -> Result<(), Got> {
     while !bytes.is_empty() {
-        let got = io::write(fd, bytes);
-        let count = got.count().ok_or(got)?;
-        bytes = &bytes[count..];
+        match io::write(fd, bytes) {
+            Got::Errno(libc::EAGAIN) => {
+                wait::poll(&[(fd, libc::POLLOUT)], 10_000);
+            }
+            got => bytes = &bytes[got.count().ok_or(got)?..],
+        }
     }
     Ok(())
 }

@@ -43,6 +43,8 @@ pub struct Setting {
     pub mode: Mode,
     pub carrier: Carrier,
     pub family: Family,
+    /// Otherwise every stream is set O_NONBLOCK after its warm-up.
+    pub blocks: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,8 +99,12 @@ pub struct Files {
     pub other: Option<PathBuf>,
 }
 
-pub fn run(setting: &Setting, files: &Files) -> Record {
+/// With the record of kernel TCP, each side can read what was noted there (`Actor::oracle`).
+pub fn run(setting: &Setting, files: &Files, oracle: Option<&Record>) -> Record {
     let directory = Directory::new();
+    if let Some(oracle) = oracle {
+        write_oracle(oracle, &directory.0);
+    }
     let (beside_client, beside_server) = pair();
     let mut sides = [
         start(setting, Side::Client, beside_client, files, &directory.0),
@@ -135,6 +141,19 @@ pub fn run(setting: &Setting, files: &Files) -> Record {
     }
     record.notes.retain(|note| note.what != WARM_UP);
     record
+}
+
+fn write_oracle(oracle: &Record, directory: &Path) {
+    for who in ["client", "server"] {
+        let notes = oracle.notes.iter().filter(|note| note.who == who);
+        let notes: Vec<_> = notes.map(|note| [&note.what, &note.got]).collect();
+        let text = serde_json::to_string(&notes).expect("notes are text");
+        std::fs::write(oracle_file(directory, who), text).expect("a file for the oracle");
+    }
+}
+
+fn oracle_file(directory: &Path, who: &str) -> PathBuf {
+    directory.join(format!("oracle-{who}"))
 }
 
 /// The fast path must have run where it should, and must not where it cannot.
@@ -182,8 +201,10 @@ fn start(
     let mut command = Command::new(program);
     command
         .env(crate::helpers::PROGRAM_VARIABLE, starts)
+        .env(crate::actor::ORACLE_VARIABLE, oracle_file(directory, &name))
         .args(["--act", &name, setting.scenario])
         .args([format!("{:?}", setting.carrier), format!("{:?}", setting.family)])
+        .arg(setting.blocks.to_string())
         .stdin(Stdio::from(beside))
         .stdout(Stdio::from(actor_control))
         .stderr(Stdio::from(stderr))
@@ -254,14 +275,22 @@ fn take_message(running: &mut Running, setting: &Setting, directory: &Path, reco
     }
 }
 
-/// "Is the stream with these ports on the ring?" Nothing is awaited where nothing can come.
+/// Nothing is awaited where nothing can come.
 fn answer(question: &str, setting: &Setting, directory: &Path) -> bool {
     if setting.mode != Mode::Both {
         return true;
     }
-    let mut words = question.split(' ').skip(1).map(|word| word.parse().unwrap_or(0));
-    let (client, server) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
-    fast_path::is_upgraded(&directory.join("shunt-report-here"), client, server)
+    let report = directory.join("shunt-report-here");
+    let words: Vec<&str> = question.split(' ').collect();
+    let number = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(0);
+    match words[0] {
+        "?upgraded" => fast_path::is_upgraded(&report, number(1), number(2)),
+        "?left" => fast_path::has_left(&report, number(1), number(2), words[3]),
+        "?all-upgraded" => {
+            fast_path::ends_on_rings(&report, number(1)) == 2 * usize::from(number(2))
+        }
+        _ => false,
+    }
 }
 
 fn kill_group(running: &Running) {

@@ -100,6 +100,8 @@ struct Run {
     give_up: Option<Instant>,
     /// One report at a time.
     reporting: Mutex<()>,
+    /// Each failure in short, which is said again at the end.
+    failed: Mutex<Vec<String>>,
 }
 
 pub fn main(arguments: &[String]) -> i32 {
@@ -123,6 +125,7 @@ pub fn main(arguments: &[String]) -> i32 {
         next,
         give_up,
         reporting: Mutex::new(()),
+        failed: Mutex::default(),
     };
     match run.options.replay.clone() {
         Some(path) => run.replay(&path),
@@ -218,6 +221,9 @@ impl Run {
                     return;
                 }
                 self.figures.failures.fetch_add(1, Relaxed);
+                let short: Vec<&str> = first.lines().take(4).collect();
+                let short = format!("failed: seed {}, {}", program.settings.seed, short.join("\n"));
+                self.failed.lock().expect("reports do not panic").push(short);
                 if !shrinks {
                     return;
                 }
@@ -290,6 +296,9 @@ impl Run {
             of(&figures.rare),
             of(&figures.failures),
         );
+        for failed in self.failed.lock().expect("reports do not panic").iter() {
+            println!("{failed}");
+        }
         let failed = of(&figures.failures);
         println!("{} passed, {failed} failed", of(&figures.programs).saturating_sub(failed));
         i32::from(failed > 0)

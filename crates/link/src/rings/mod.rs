@@ -4,6 +4,11 @@
 #[cfg_attr(not(target_pointer_width = "64"), path = "one_by_one.rs")]
 mod mapped;
 
+/// Its tests run wherever these do.
+#[allow(dead_code)]
+#[cfg(all(test, target_pointer_width = "64"))]
+mod one_by_one;
+
 pub use mapped::{has_room, Rings};
 
 /// Where the rings lie in a link's memory.

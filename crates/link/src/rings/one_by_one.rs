@@ -1,10 +1,11 @@
-//! Where addresses have 32 bits: the rings of a slot are mapped when its first stream comes, and stay
-//! mapped while the link lives. All links together take a bounded part of the program's addresses;
-//! streams for which nothing is left stay on TCP.
+//! Where addresses have 32 bits: the rings of a slot are mapped while a stream of this process stands
+//! there. All links together take a bounded part of the program's addresses; streams for which nothing is
+//! left stay on TCP.
 
 use core::ptr::{null_mut, NonNull};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
+use shunt_os::lock::Lock;
 use shunt_os::mapping::{self, Mapping};
 use shunt_os::{handles, Result};
 
@@ -26,7 +27,7 @@ pub fn has_room() -> bool {
 
 pub struct Rings {
     /// The memory, for the rings to come; -1 once the link is dead.
-    fd: AtomicI32,
+    file: Lock<i32>,
     place: Place,
     mapped: Box<[AtomicPtr<u8>]>,
 }
@@ -38,7 +39,7 @@ impl Rings {
         match mapping::map(fd, place.start as usize) {
             Ok(words) => {
                 let mapped = (0..place.slots).map(|_| AtomicPtr::new(null_mut())).collect();
-                Ok((words.base, Rings { fd: AtomicI32::new(kept), place, mapped }))
+                Ok((words.base, Rings { file: Lock::new(kept), place, mapped }))
             }
             Err(error) => {
                 handles::close(kept);
@@ -56,8 +57,7 @@ impl Rings {
         let Some(place) = self.mapped.get(slot as usize) else { return false };
         let bytes = self.place.slot_bytes();
         if MAPPED.fetch_add(bytes, Relaxed) + bytes <= BYTES_MAX {
-            let offset = self.place.of(slot);
-            if let Ok(mapping) = mapping::map_part(self.fd.load(Relaxed), offset, bytes) {
+            if let Ok(mapping) = self.map_slot(slot) {
                 place.store(mapping.base.as_ptr(), Release);
                 return true;
             }
@@ -67,9 +67,42 @@ impl Rings {
         false
     }
 
+    fn map_slot(&self, slot: u32) -> Result<Mapping> {
+        let file = self.file.lock();
+        mapping::map_part(*file, self.place.of(slot), self.place.slot_bytes())
+    }
+
     /// The two rings of a slot that was reached.
     pub fn of(&self, slot: u32) -> Option<NonNull<u8>> {
         NonNull::new(self.mapped.get(slot as usize)?.load(Acquire))
+    }
+
+    /// Gives the addresses of a slot's rings back.
+    ///
+    /// # Safety
+    /// Nobody has an address in them.
+    pub unsafe fn leave(&self, slot: u32) {
+        let Some(place) = self.mapped.get(slot as usize) else { return };
+        let Some(base) = NonNull::new(place.swap(null_mut(), AcqRel)) else { return };
+        let bytes = self.place.slot_bytes();
+        // SAFETY: the caller vouches for it.
+        unsafe { mapping::unmap(Mapping { base, bytes }) };
+        MAPPED.fetch_sub(bytes, Relaxed);
+        EXHAUSTED.store(false, Relaxed);
+    }
+
+    /// Gives the pages of a slot's rings back, which this process has left. What cannot be mapped for it
+    /// stays until the next stream writes over it.
+    ///
+    /// # Safety
+    /// Both processes have left them.
+    pub unsafe fn give_back(&self, slot: u32) {
+        if let Ok(mapping) = self.map_slot(slot) {
+            // SAFETY: the caller vouches for it.
+            unsafe { mapping::give_back(mapping.base.as_ptr(), mapping.bytes) };
+            // SAFETY: nobody else knows this mapping.
+            unsafe { mapping::unmap(mapping) };
+        }
     }
 
     /// Unmaps them all.
@@ -77,23 +110,68 @@ impl Rings {
     /// # Safety
     /// Nobody has an address in them.
     pub unsafe fn unmap(&self) {
-        let bytes = self.place.slot_bytes();
-        for place in &self.mapped {
-            if let Some(base) = NonNull::new(place.swap(null_mut(), AcqRel)) {
-                // SAFETY: the caller vouches for it.
-                unsafe { mapping::unmap(Mapping { base, bytes }) };
-                MAPPED.fetch_sub(bytes, Relaxed);
-            }
+        for slot in 0..self.place.slots {
+            // SAFETY: the caller vouches for it.
+            unsafe { self.leave(slot) };
         }
-        EXHAUSTED.store(false, Relaxed);
-        self.after_fork();
+        self.close_file();
     }
 
     /// In a forked child: the link is the parent's.
-    pub fn after_fork(&self) {
-        let fd = self.fd.swap(-1, Relaxed);
-        if fd >= 0 {
-            handles::close(fd);
+    ///
+    /// # Safety
+    /// The process has one thread.
+    pub unsafe fn after_fork(&self) {
+        // SAFETY: one thread, by the caller's word.
+        unsafe { self.file.force_open() };
+        self.close_file();
+    }
+
+    fn close_file(&self) {
+        let mut file = self.file.lock();
+        if *file >= 0 {
+            handles::close(*file);
+            *file = -1;
         }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    const RING_BYTES: u32 = 1 << 20;
+    const SLOTS: u32 = 300;
+
+    #[test]
+    fn addresses_of_slots_that_were_left_are_had_again() {
+        let place = Place { start: 4096, slots: SLOTS, ring_bytes: RING_BYTES };
+        let fd = mapping::create(c"test", place.end(), true).expect("memory");
+        let (_, rings) = Rings::map(fd, place).expect("a mapping");
+        handles::close(fd);
+        let most = (0..SLOTS).find(|slot| !rings.reach(*slot)).expect("addresses have an end");
+        assert_eq!(most as usize, BYTES_MAX / place.slot_bytes());
+        assert!(!has_room());
+        // SAFETY: nobody looks at them.
+        unsafe { rings.leave(3) };
+        assert!(has_room() && rings.of(3).is_none());
+        for slot in most..SLOTS {
+            assert!(rings.reach(slot), "slot {slot}");
+            let base = rings.of(slot).expect("it was reached").as_ptr();
+            // SAFETY: mapped just now.
+            unsafe { base.write(1) };
+            // SAFETY: nobody looks at them any more.
+            unsafe { rings.leave(slot) };
+            // SAFETY: as above.
+            unsafe { rings.give_back(slot) };
+            assert!(rings.reach(slot));
+            // SAFETY: mapped just now.
+            assert_eq!(unsafe { rings.of(slot).expect("it was reached").read() }, 0);
+            // SAFETY: as above.
+            unsafe { rings.leave(slot) };
+        }
+        // SAFETY: as above.
+        unsafe { rings.unmap() };
+        assert_eq!(MAPPED.load(Relaxed), 0);
     }
 }

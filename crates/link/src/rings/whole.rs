@@ -1,4 +1,4 @@
-//! Where addresses have 64 bits: words and rings are one mapping.
+//! Where addresses have 64 bits: the rings are one mapping.
 
 use core::ptr::NonNull;
 
@@ -18,10 +18,20 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Maps the words, which lie before the rings, and the rings.
+    /// Maps the words, which lie before the rings, and the rings. The words of a dead link stay: mapped by
+    /// themselves they come to lie beside those of others, with which they are one mapping to the kernel. Of
+    /// mappings a process has 65530, which the program needs too.
     pub fn map(fd: i32, place: Place) -> Result<(NonNull<u8>, Rings)> {
-        let mapping = mapping::map(fd, place.end() as usize)?;
-        Ok((mapping.base, Rings { mapping, place }))
+        let words = mapping::map(fd, place.start as usize)?;
+        let bytes = (place.end() - place.start) as usize;
+        match mapping::map_part(fd, place.start, bytes) {
+            Ok(mapping) => Ok((words.base, Rings { mapping, place })),
+            Err(error) => {
+                // SAFETY: nobody knows of them yet.
+                unsafe { mapping::unmap(words) };
+                Err(error)
+            }
+        }
     }
 
     /// Makes the rings of `slot` reachable.
@@ -32,8 +42,26 @@ impl Rings {
     /// The two rings of a slot that was reached.
     #[inline]
     pub fn of(&self, slot: u32) -> Option<NonNull<u8>> {
+        let offset = self.place.of(slot) - self.place.start;
         // SAFETY: inside the mapping, by `Place::end`.
-        Some(unsafe { self.mapping.base.add(self.place.of(slot) as usize) })
+        Some(unsafe { self.mapping.base.add(offset as usize) })
+    }
+
+    /// Addresses do not run out: they stay mapped for the next stream.
+    ///
+    /// # Safety
+    /// Nobody has an address in them.
+    pub unsafe fn leave(&self, _slot: u32) {}
+
+    /// Gives the pages of a slot's rings back.
+    ///
+    /// # Safety
+    /// Both processes have left them.
+    pub unsafe fn give_back(&self, slot: u32) {
+        if let Some(rings) = self.of(slot) {
+            // SAFETY: the caller vouches for it.
+            unsafe { mapping::give_back(rings.as_ptr(), self.place.slot_bytes()) };
+        }
     }
 
     /// Unmaps them all.
@@ -41,13 +69,13 @@ impl Rings {
     /// # Safety
     /// Nobody has an address in them.
     pub unsafe fn unmap(&self) {
-        let start = self.place.start as usize;
-        // SAFETY: inside the mapping.
-        let base = unsafe { self.mapping.base.add(start) };
         // SAFETY: the caller vouches for it.
-        unsafe { mapping::unmap(Mapping { base, bytes: self.mapping.bytes - start }) };
+        unsafe { mapping::unmap(self.mapping) };
     }
 
     /// In a forked child: nothing is left open.
-    pub fn after_fork(&self) {}
+    ///
+    /// # Safety
+    /// The process has one thread.
+    pub unsafe fn after_fork(&self) {}
 }

@@ -5,4 +5,4 @@ mod linux;
 mod own;
 
 pub use linux::*;
-pub use own::{first_own, is_own};
+pub use own::is_own;

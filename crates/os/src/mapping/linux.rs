@@ -32,7 +32,7 @@ pub fn create(name: &core::ffi::CStr, bytes: u64, seal: bool) -> Result<i32> {
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: `name` is NUL-terminated.
-    let fd = handles::place_high_at_once(|| unsafe {
+    let fd = handles::keep_high_at_once(|| unsafe {
         sys!(libc::SYS_memfd_create, name.as_ptr(), flags).map(|fd| fd as i32)
     })?;
     let sized = set_size(fd, bytes);

@@ -152,7 +152,7 @@ impl Diagnosis {
     pub fn open() -> Result<Diagnosis> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers.
-        let fd = handles::place_high_at_once(|| unsafe {
+        let fd = handles::keep_high_at_once(|| unsafe {
             sys!(libc::SYS_socket, libc::AF_NETLINK, kind, NETLINK_SOCK_DIAG).map(|fd| fd as i32)
         })?;
         Ok(Diagnosis { fd, sequence: 0 })

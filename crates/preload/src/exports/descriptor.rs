@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use libc::FILE;
-use shunt_os::real;
+use shunt_os::{handles, real};
 use shunt_sockets::calls::descriptor as calls;
 
 use crate::boundary::{before, boundary, noted, numbers_settled, of_theirs, with_numbers};
@@ -47,9 +47,15 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
-    // None of ours may stand at the number: it would be replaced, and closed later as ours.
-    let genuine = || with_numbers(|| of_theirs(from, || unsafe { real::dup2(from, to) }));
-    boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
+    copy_over(from, to, || unsafe { real::dup2(from, to) })
+}
+
+/// `dup2` and `dup3`.
+fn copy_over(from: c_int, to: c_int, genuine: impl Fn() -> c_int) -> c_int {
+    boundary(
+        || calls::duplicate_over(from, to, &genuine),
+        || with_numbers(|| of_theirs(from, &genuine)) as isize,
+    ) as c_int
 }
 
 #[no_mangle]
@@ -59,16 +65,31 @@ pub unsafe extern "C" fn __dup2(from: c_int, to: c_int) -> c_int {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    let genuine = || with_numbers(|| of_theirs(from, || unsafe { real::dup3(from, to, flags) }));
-    boundary(|| calls::duplicate_over(from, to, genuine), || genuine() as isize) as c_int
+    copy_over(from, to, || unsafe { real::dup3(from, to, flags) })
+}
+
+/// `fcntl` and `fcntl64`.
+#[inline(always)]
+fn control(
+    fd: c_int,
+    command: c_int,
+    argument: *mut c_void,
+    genuine: impl FnOnce() -> c_int,
+) -> c_int {
+    let takes_number = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+    let result = if takes_number || handles::may_be_own(fd) {
+        with_numbers(|| of_theirs(fd, genuine))
+    } else {
+        // It may last.
+        numbers_settled();
+        genuine()
+    };
+    noted(result, |result| calls::after_fcntl(fd, command, argument, result))
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    numbers_settled();
-    noted(of_theirs(fd, || unsafe { real::fcntl(fd, command, argument) }), |result| {
-        calls::after_fcntl(fd, command, argument, result);
-    })
+    control(fd, command, argument, || unsafe { real::fcntl(fd, command, argument) })
 }
 
 #[no_mangle]
@@ -78,10 +99,7 @@ pub unsafe extern "C" fn __fcntl(fd: c_int, command: c_int, argument: *mut c_voi
 
 #[no_mangle]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
-    numbers_settled();
-    noted(of_theirs(fd, || unsafe { real::fcntl64(fd, command, argument) }), |result| {
-        calls::after_fcntl(fd, command, argument, result);
-    })
+    control(fd, command, argument, || unsafe { real::fcntl64(fd, command, argument) })
 }
 
 #[cfg(target_arch = "x86")]

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 
 use libc::{pid_t, FILE};
 use shunt_os::real;
-use shunt_sockets::calls::process as calls;
+use shunt_sockets::calls::process::{self as calls, Image};
 
 use crate::boundary::{before, with_numbers};
 
@@ -163,8 +163,8 @@ pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
 }
 
 /// Around a call that returns only if it failed.
-fn exec(genuine: impl FnOnce() -> c_int) -> c_int {
-    before(calls::before_exec_in_place);
+fn exec(image: Image, genuine: impl FnOnce() -> c_int) -> c_int {
+    before(|| calls::before_exec_in_place(image));
     let failed = genuine();
     before(calls::after_failed_exec);
     failed
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    exec(|| unsafe { real::execve(path, arguments, environment) })
+    exec(Image::at(path, environment), || unsafe { real::execve(path, arguments, environment) })
 }
 
 #[no_mangle]
@@ -201,12 +201,14 @@ pub unsafe extern "C" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    exec(|| unsafe { real::execvpe(file, arguments, environment) })
+    exec(Image::searched(file, environment), || unsafe {
+        real::execvpe(file, arguments, environment)
+    })
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    exec(|| unsafe { real::fexecve(fd, arguments, environment) })
+    exec(Image::open(fd, environment), || unsafe { real::fexecve(fd, arguments, environment) })
 }
 
 #[no_mangle]

@@ -11,6 +11,7 @@ use shunt_pairing::message::Kind;
 use shunt_stats::Reason;
 use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
 
+use super::anew::look_anew;
 use super::fin::{fin_if_due, hold_fin, report_drained};
 use super::leave::await_answer;
 use super::remains::{finish_for_dead, put_behind_tcp};
@@ -126,7 +127,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
                 service.await_space(index, socket);
             }
         }
-        Ok(()) => {}
+        Ok(()) => look_anew(index, socket),
     }
     socket.companion_stirred.set();
     wake_own(socket);
@@ -251,21 +252,28 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     if is_used_natively(socket) {
         return false;
     }
+    let lingers = handles::lingers(fd);
+    let resets = resets || lingers == Some(0);
     if send.fin_pending && !resets {
         return service::keep_after_close(socket, send, false);
     }
-    let lingers = handles::lingers(fd);
     let waits = lingers.is_some_and(|seconds| seconds > 0);
     if send.writer.on() != WriterOn::Ring || waits {
         return false;
     }
-    let resets = resets || lingers.is_some() || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
+    let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
     let held = if resets {
-        few_unread(socket, send).and_then(|few| Ok(few && ask_to_stop(socket, send)?))
+        few_unread(socket, send).and_then(|few| Ok(few && ask_to_stop(socket, send, None)?))
     } else {
         hold_fin(socket, send)
     };
     held.unwrap_or(false) && service::keep_after_close(socket, send, resets)
+}
+
+/// Whether a close resets the connection, as far as the kernel knows.
+fn gives_up(socket: &Socket) -> bool {
+    let fd = socket.fd.load(Relaxed);
+    handles::lingers(fd) == Some(0) || tcp::readable(fd).is_ok_and(|bytes| bytes > 0)
 }
 
 /// Whether what is unread in the ring is sure to fit the peer's TCP window.
@@ -321,6 +329,9 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         let ended = alone && have_ended(socket, &mut recv, socket.fd.load(Relaxed));
         if ended {
             take_unread(socket, &mut recv);
+            if handles::lingers(socket.fd.load(Relaxed)) == Some(0) {
+                handles::close_will_not_linger(socket.fd.load(Relaxed));
+            }
         }
         if alone && !ended && ring_bytes(socket, &mut recv) > 0 {
             words.announce_reset();
@@ -356,7 +367,12 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
             let _ = go_down(socket, &mut send);
             let flushed = resend(socket, &mut send).unwrap_or(true);
             fin_if_due(socket, &mut send);
-            orphaned = !flushed && service::keep_after_close(socket, &mut send, farewell.reset);
+            if !flushed {
+                farewell.reset |= !ended && gives_up(socket);
+                // A reset drops what TCP has no room for.
+                let drops = alone && farewell.reset;
+                orphaned = !drops && service::keep_after_close(socket, &mut send, farewell.reset);
+            }
         }
         if orphaned {
             wait::epoll::drop_from_kernel(&members);
@@ -371,15 +387,16 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
             link.wake_own();
         }
         if !orphaned {
-            link.set_stream(slot, VACANT);
+            link.vacate(slot);
             // What others may still take there keeps the slot, until the link ends.
             if !leaves_remains || !link.is_alive() {
                 service::released(link, slot);
             }
         }
     }
-    recv.consumer = None;
-    send.producer = None;
+    // What is told of the next stream that gets this place is its own.
+    *recv = RecvSide::new();
+    *send = SendSide::new();
     let fd = socket.fd.load(Relaxed);
     if alone && !orphaned && is_being_shown(socket) {
         let lingers = handles::lingers(fd);

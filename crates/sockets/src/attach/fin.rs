@@ -107,7 +107,7 @@ pub fn have_fin_sent(socket: &'static Socket) {
     let Some(link) = socket.link() else { return };
     let unread = ring_bytes(socket, &mut socket.recv.lock());
     if unread > 0 && incoming(link, socket.slot.load(Relaxed)).fit_window(unread) {
-        stop_for_writer(socket);
+        stop_for_writer(socket, None);
     } else {
         tell(link, Kind::Drained, socket.slot.load(Relaxed));
     }

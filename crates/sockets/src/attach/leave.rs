@@ -101,7 +101,7 @@ impl Leaving {
                 return Ok(None);
             };
             let was_up = on_ring(&recv, &send);
-            let told_to_stop = ask_to_stop(socket, &mut send)?;
+            let told_to_stop = ask_to_stop(socket, &mut send, None)?;
             let asked = stop_reading(socket, &mut recv)? == StopOutcome::Asked;
             let tail = recv.consumer.as_ref().map_or(0, |consumer| consumer.words().tail());
             let slot = socket.slot.load(Relaxed);
@@ -230,6 +230,7 @@ pub(super) fn stop_reading(socket: &Socket, recv: &mut RecvSide) -> Result<StopO
     let slot = socket.slot.load(Relaxed);
     let outcome = recv.reader.stop(&incoming(link, slot), recv.offset)?;
     if outcome == StopOutcome::Asked {
+        recv.owed = consumer.words().tail();
         consumer.wake_sender();
         tell(link, Kind::Stopped, slot);
     }

@@ -5,18 +5,20 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::{shm, Failure};
-use shunt_link::Link;
+use shunt_link::{Link, VACANT};
 use shunt_os::{handles, park, tcp};
 use shunt_pairing::message::{Kind, Message};
-use shunt_stats::Carrier;
+use shunt_stats::{Carrier, Reason};
 use shunt_stream::{ReaderOn, Violation, WriterOn};
 
+use self::anew::Former;
 use self::writer::{left_ring, note_tx_on_tcp};
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
 use crate::wait::epoll::Managed;
-use crate::{search, wait};
+use crate::{inherit, search, wait};
 
+mod anew;
 mod ends;
 mod fin;
 mod leave;
@@ -25,6 +27,7 @@ mod room;
 mod stop;
 mod writer;
 
+pub use anew::look_anew;
 pub use ends::{
     abandon, break_stream, detach, error_of_death, error_told, have_ended, leave_to_send,
     peer_died, reset_by_death, restart_consumer, take_error, Farewell,
@@ -38,7 +41,8 @@ pub use room::sizes_changed;
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
     ask_to_stop, has_unread, is_seen, may_leave_unread, reset_unread, reset_unread_at_exec,
-    settle_before_end, stop_for_writer, unread_stays, wait_until, ANSWER_NS_MAX, CORE_NS_MAX,
+    ring_bytes, settle_before_end, stop_for_writer, unread_stays, wait_until, ANSWER_NS_MAX,
+    CORE_NS_MAX,
 };
 pub use writer::{flush, go_down, resend, resends, try_go_up};
 
@@ -59,49 +63,73 @@ impl From<Failure> for Broken {
     }
 }
 
-/// Puts a plain stream in `slot`. False if it is not to be had any more. The caller holds
+/// Puts a stream that is looked for in `slot`. False if it is not to be had any more. The caller holds
 /// [`inherit::no_fork`]: a fork between the look at the holders and the new mode would leave the child
 /// with a stream that it takes for plain.
 pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bool {
     let socket = pool::get(index);
-    {
+    let former = {
         let mut recv = socket.recv.lock();
         let mut send = socket.send.lock();
-        let fits = socket.mode() == Mode::Plain
+        let anew = socket.mode() == Mode::Attached;
+        let fits = socket.may_be_paired()
+            && (!anew || anew::is_back_on_tcp(socket, &recv, &send))
             && socket.generation.load(Relaxed) == generation
             && !socket.pinned.load(Relaxed)
-            && socket.kin.may_pair()
-            && link.memory.reach(slot);
+            && socket.kin.may_pair();
         if !fits {
             return false;
         }
+        if !link.occupy(slot, index) {
+            search::put_off(socket, Reason::NoMemory);
+            return false;
+        }
         socket.kin.begin_ownership();
+        if inherit::was_shared(socket) {
+            // Another holder may have changed it.
+            socket.nonblocking.store(handles::is_nonblocking(socket.fd.load(Relaxed)), Relaxed);
+        }
         // SAFETY: the slot's memory is reached, and stays mapped while the stream stands in it, and this is the
         // only sender of the direction.
         let producer = unsafe { shm::Sender::attach(link, slot) };
         // SAFETY: as above, the only receiver.
         let consumer = unsafe { shm::Receiver::attach(link, slot) };
-        *recv = RecvSide::fresh(consumer);
-        *send = SendSide::fresh(producer);
-        socket.slot.store(slot, Relaxed);
-        socket.link.store((&raw const *link).cast_mut(), Release);
+        let former = Former::of(socket).filter(|_| anew);
+        if anew {
+            wait::epoll::count_anew(socket, recv.ring_only);
+        }
+        (*recv, *send) = if anew {
+            (recv.renewed(consumer), send.renewed(producer))
+        } else {
+            (recv.fresh(consumer), send.fresh(producer))
+        };
+        socket.full.store(false, Relaxed);
+        // Who holds no lock finds both of the old, or both of the new, or no slot; or the old link with the new
+        // slot, and then the new link when he looks again (`Watch`).
+        socket.slot.store(VACANT, SeqCst);
+        socket.link.store((&raw const *link).cast_mut(), SeqCst);
+        // SYNC slot -> blocking::direction: who finds the slot finds the link.
+        socket.slot.store(slot, Release);
         room::announce_window(socket);
         socket.stage.store(stage::SETTLED, Relaxed);
         socket.unmanaged.store(true, Relaxed);
         if socket.shut_writing.load(Relaxed) {
             outgoing(link, slot).shut_writer();
         }
-        link.set_stream(slot, index);
         if let Some(entry) = socket.entry() {
             entry.peer_is_shunt();
         }
         socket.set_mode(Mode::Attached);
-    }
+        former
+    };
     search::stop_waiting(socket);
     if let Some(service) = service::running() {
         service.watch_companion(index, socket);
     }
     try_agree(index, socket);
+    if let Some(former) = former {
+        former.give_up(socket);
+    }
     true
 }
 
@@ -122,6 +150,12 @@ pub fn renumber(index: u32, socket: &Socket, fd: i32, resends: bool) {
 
 /// Another process is about to have the stream: nothing may be left in the ring without our word.
 pub fn share_reader(socket: &Socket) {
+    // Each page of ours that is written around a fork is copied.
+    if wait::blocking::direction(socket, false)
+        .is_some_and(|it| it.consumer.shared.load(Relaxed) != 0)
+    {
+        return;
+    }
     let _held = socket.recv.lock();
     if let (Mode::Attached, Some(link)) = (socket.mode(), socket.link()) {
         incoming(link, socket.slot.load(Relaxed)).share_reader();
@@ -249,10 +283,13 @@ pub fn observe_reader(socket: &Socket, recv: &mut RecvSide) -> Result<ReaderOn, 
 
 /// Sends a message to the peer's service thread; by ours if the channel is full.
 pub fn tell(link: &'static Link, kind: Kind, slot: u32) {
+    say(link, Message::of(kind, slot));
+}
+
+fn say(link: &'static Link, message: Message) {
     if !link.is_alive() {
         return;
     }
-    let message = Message::of(kind, slot);
     let sent = handles::send_message(link.control, &message.encode(), &[]);
     if sent.is_err_and(|error| error.0 == libc::EAGAIN) {
         if let Some(service) = service::running() {

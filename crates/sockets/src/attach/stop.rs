@@ -13,9 +13,10 @@ use shunt_stream::{End, ReaderOn, Words, WriterOn};
 use super::ends::{break_stream, have_ended};
 use super::fin::fin_if_due;
 use super::leave::stop_reading;
-use super::{go_down, resend, tell, wake_own, Broken};
+use super::{go_down, resend, say, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
-use crate::{inherit, service, wait};
+use crate::wait::blocking::direction;
+use crate::{inherit, receive, service, wait};
 
 /// How long a reader's service thread is given to answer, in ns.
 pub const ANSWER_NS_MAX: u64 = 100_000_000;
@@ -48,10 +49,18 @@ pub fn is_seen(link: &Link, slot: u32) -> bool {
 
 /// Asks the reader's process to stop, if it has something unread in the ring. Its answer is a
 /// `Stopped`, and [`flush`](super::flush) sends the rest.
-pub fn ask_to_stop(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
+///
+/// `head`, for a full ring: a reader that has come beyond it goes on, for there is room, and the program may
+/// have been told of it.
+pub fn ask_to_stop(
+    socket: &Socket,
+    send: &mut SendSide,
+    head: Option<u64>,
+) -> Result<bool, Broken> {
     let asks = leaves_unread(socket, send)?;
     if let (true, Some(link)) = (asks, socket.link()) {
-        tell(link, Kind::Yield, socket.slot.load(Relaxed));
+        let id = head.map_or(0, |head| head + 1);
+        say(link, Message { id, ..Message::of(Kind::Yield, socket.slot.load(Relaxed)) });
     }
     Ok(asks)
 }
@@ -80,11 +89,13 @@ pub fn may_leave_unread(link: &Link, slot: u32) -> bool {
     !is_seen(link, slot) || !outgoing(link, slot).reader_shares() && stopped()
 }
 
-/// The writer asked: this process reads TCP from here on, until both go up again.
-pub fn stop_for_writer(socket: &'static Socket) {
+/// The writer asked: this process reads TCP from here on, until both go up again. `head`: only if the reader
+/// has taken nothing beyond it.
+pub fn stop_for_writer(socket: &'static Socket, head: Option<u64>) {
     let stopped = {
         let mut recv = socket.recv.lock();
-        if socket.mode() != Mode::Attached {
+        let has_moved = |head| direction(socket, false).is_some_and(|it| it.head() != head);
+        if socket.mode() != Mode::Attached || head.is_some_and(has_moved) {
             return;
         }
         let offset = recv.offset;
@@ -155,7 +166,7 @@ fn let_readers_take(socket: &Socket) {
     }
     wait_until(TAKE_NS_MAX, || {
         socket.recv.try_lock().is_some_and(|mut recv| {
-            recv.waiting.others() == 0 || ring_bytes(socket, &mut recv) == 0
+            recv.waiting.other_takers() == 0 || ring_bytes(socket, &mut recv) == 0
         })
     });
 }
@@ -184,12 +195,13 @@ fn leaves_unread_at_end(socket: &Socket) -> Option<bool> {
     }
     let mut recv = socket.recv.try_lock()?;
     // Who sleeps for more has those that came, or is about to.
-    let unread = recv.waiting.all() == 0 && ring_bytes(socket, &mut recv) > 0;
+    let is_some = |recv: &mut RecvSide| ring_bytes(socket, recv) > 0 || receive::owes(socket, recv);
+    let unread = recv.waiting.takers() == 0 && is_some(&mut recv);
     Some(unread && !have_ended(socket, &mut recv, socket.fd.load(Relaxed)))
 }
 
 /// How many bytes lie unread in the ring that a stream reads.
-pub(super) fn ring_bytes(socket: &Socket, recv: &mut RecvSide) -> u64 {
+pub fn ring_bytes(socket: &Socket, recv: &mut RecvSide) -> u64 {
     match (recv.reader.on(), &mut recv.consumer) {
         (ReaderOn::Ring, Some(consumer)) => consumer.available().unwrap_or(0) as u64,
         // The program has not read far enough to have come to the ring.

@@ -8,6 +8,7 @@ use shunt_os::{handles, tcp};
 use shunt_stats::Carrier;
 use shunt_stream::{End, WriterOn};
 
+use super::anew::look_anew;
 use super::ends::break_stream;
 use super::fin::fin_if_due;
 use super::leave::settle_on_tcp;
@@ -161,5 +162,8 @@ pub fn flush(index: u32, socket: &'static Socket) {
         break_stream(socket);
     }
     settle_on_tcp(socket);
+    if socket.link().is_some_and(|link| !link.is_alive()) {
+        look_anew(index, socket);
+    }
     wake_own(socket);
 }

@@ -3,16 +3,16 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm;
 use shunt_link::elsewhere;
-use shunt_os::{handles, real, tcp};
+use shunt_os::{handles, real};
 use shunt_stats::Reason;
-use shunt_stream::{End, ReaderOn};
+use shunt_stream::ReaderOn;
 
+use crate::calls::counts;
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::wait::{epoll, poll};
-use crate::{attach, inherit, process, quiet, receive, search, Outcome};
+use crate::{attach, inherit, process, quiet, search, Outcome};
 
 /// What `fd` is, asking the kernel if nobody has yet. Only for calls that a socket is likely to
 /// get; others treat an unknown descriptor as foreign.
@@ -113,7 +113,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
     // Who asked for TCP may have given the descriptor to a process that we do not see.
     let alone = inherit::is_sole_holder(socket) && !socket.pinned.load(Relaxed);
     search::stop_waiting(socket);
-    if matches!(socket.mode(), Mode::Attached | Mode::Left) {
+    if matches!(socket.mode(), Mode::Plain | Mode::Attached | Mode::Left) {
         // A call that began before goes on, as in the kernel, on a descriptor of ours. The first
         // thread that comes out finds `closing`.
         let recv = socket.recv.lock();
@@ -160,6 +160,8 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
         attach::leave(index, Reason::SharedWithOtherProcess);
     }
     let farewell = attach::detach(socket, alone);
+    // One that the service thread went to meanwhile.
+    search::stop_waiting(socket);
     if !alone {
         inherit::announce_on_tcp(socket);
     }
@@ -203,7 +205,7 @@ pub fn close(fd: c_int) -> Outcome {
             if process::in_vfork_child() || !handles::may_be_own(fd) {
                 return Outcome::PassThrough;
             }
-            handles::with_numbers(|| match handles::is_own(fd) {
+            handles::with_numbers(|| match handles::is_own_here(fd) {
                 true => Outcome::Failed(libc::EBADF),
                 // SAFETY: no pointers.
                 false => Outcome::Genuine(unsafe { real::close(fd) } as isize),
@@ -239,7 +241,7 @@ fn close_between_ours(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
     // SAFETY: no pointers.
     let close = |from, to| unsafe { real::close_range(from, to, flags) } as isize;
     let mut from = first;
-    while let Some(own) = handles::first_own(from, last) {
+    while let Some(own) = handles::first_own_here(from, last) {
         if own > from && close(from, own - 1) != 0 {
             return Outcome::Genuine(-1);
         }
@@ -335,7 +337,7 @@ pub fn duplicated(from: c_int, to: c_int) {
 }
 
 /// `dup2` and `dup3`: the number may have been in use.
-pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -> Outcome {
+pub fn duplicate_over(from: c_int, to: c_int, genuine: impl Fn() -> c_int) -> Outcome {
     if from == to {
         return Outcome::PassThrough;
     }
@@ -346,12 +348,20 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -
         }
         return Outcome::PassThrough;
     }
+    let over = || {
+        handles::with_numbers(|| match () {
+            () if handles::is_own_here(from) => Outcome::Failed(libc::EBADF),
+            // Since we looked.
+            () if handles::is_own_here(to) && handles::is_open(from) => Outcome::Anew,
+            () => Outcome::Genuine(genuine() as isize),
+        })
+    };
     let strange = table::get(to) == Entry::Unknown
         && table::get(from) == Entry::Unknown
         && !handles::is_own(to);
     // The kernel closes the old one without a word; a bad `from` leaves it alone, and one of ours is bad.
     if strange || handles::is_own(from) || !handles::is_open(from) {
-        return Outcome::PassThrough;
+        return over();
     }
     if handles::is_own(to) {
         return Outcome::Genuine(quiet::give(to, || genuine() as isize));
@@ -361,11 +371,11 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl FnOnce() -> c_int) -
         // Before the number is its own: what wakes the sleeper may come at once.
         touch_or_leave(index, Reason::PolledNumber);
     }
-    let result = genuine();
-    if result >= 0 {
-        duplicated(from, result);
+    let outcome = over();
+    if let Outcome::Genuine(copy @ 0..) = outcome {
+        duplicated(from, copy as c_int);
     }
-    Outcome::Genuine(result as isize)
+    outcome
 }
 
 /// `fcntl`, after the genuine call.
@@ -378,7 +388,7 @@ pub fn after_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_i
         libc::F_SETFL => {
             if let Entry::Socket(index) = table::get(fd) {
                 let flags = argument as usize as c_int;
-                set_nonblocking(pool::get(index), flags & libc::O_NONBLOCK != 0);
+                set_nonblocking(index, flags & libc::O_NONBLOCK != 0);
                 if flags & libc::O_ASYNC != 0 {
                     touch_or_leave(index, Reason::UnsupportedOption);
                 }
@@ -388,8 +398,13 @@ pub fn after_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_i
     }
 }
 
-fn set_nonblocking(socket: &'static Socket, value: bool) {
+fn set_nonblocking(index: u32, value: bool) {
+    let socket = pool::get(index);
     let was = socket.nonblocking.swap(value, Relaxed);
+    if value != was {
+        // The parent's calls wait, or do not, by the same flag.
+        inherit::touch(index);
+    }
     if value && !was && socket.mode() == Mode::Attached {
         // Who sleeps does not notice, before a handler has run.
         attach::wake_calls(socket);
@@ -413,12 +428,12 @@ pub unsafe fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) ->
             if result == 0 {
                 // SAFETY: the kernel has just read an int there.
                 let value = unsafe { argument.cast::<c_int>().read_unaligned() };
-                set_nonblocking(socket, value != 0);
+                set_nonblocking(index, value != 0);
             }
             Outcome::Genuine(result as isize)
         }
         libc::FIONREAD if !crate::receive::is_no_address(argument) => {
-            match ring_bytes(socket) {
+            match counts::unread(socket) {
                 Some(bytes) => {
                     // SAFETY: FIONREAD writes an int.
                     unsafe { argument.cast::<c_int>().write_unaligned(bytes) };
@@ -427,16 +442,18 @@ pub unsafe fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) ->
                 None => Outcome::PassThrough,
             }
         }
-        libc::TIOCOUTQ if !crate::receive::is_no_address(argument) => match unread(socket) {
-            Some(bytes) => {
-                // SAFETY: SIOCOUTQ writes an int.
-                unsafe { argument.cast::<c_int>().write_unaligned(bytes) };
-                Outcome::Handled(0)
+        libc::TIOCOUTQ if !crate::receive::is_no_address(argument) => {
+            match counts::on_its_way(socket) {
+                Some(bytes) => {
+                    // SAFETY: SIOCOUTQ writes an int.
+                    unsafe { argument.cast::<c_int>().write_unaligned(bytes) };
+                    Outcome::Handled(0)
+                }
+                None => Outcome::PassThrough,
             }
-            None => Outcome::PassThrough,
-        },
+        }
         // The mark is on TCP, behind what the ring still holds.
-        SIOCATMARK if ring_bytes(socket).is_some_and(|bytes| bytes > 0) => {
+        SIOCATMARK if counts::unread(socket).is_some_and(|bytes| bytes > 0) => {
             // SAFETY: SIOCATMARK writes an int.
             unsafe { argument.cast::<c_int>().write_unaligned(0) };
             Outcome::Handled(0)
@@ -450,45 +467,3 @@ pub unsafe fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) ->
 }
 
 const SIOCATMARK: libc::c_ulong = 0x8905;
-
-/// What SIOCOUTQ says of the ring: TCP counts what the peer's kernel has not taken yet, so the
-/// first half of a ring stands for the peer's receive buffer.
-fn unread(socket: &Socket) -> Option<c_int> {
-    let mut send = socket.send.lock();
-    if socket.mode() != Mode::Attached || send.writer.on() != shunt_stream::WriterOn::Ring {
-        return None;
-    }
-    let producer = send.producer.as_mut()?.ring();
-    let half = producer.room() as u64 / 2;
-    Some(producer.unread().ok()?.saturating_sub(half) as c_int)
-}
-
-/// Bytes that receives could give now, on whichever carriers; `None` if the kernel knows.
-fn ring_bytes(socket: &Socket) -> Option<c_int> {
-    let remaining = receive::remaining(socket);
-    if remaining > 0 {
-        let all = remaining + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
-        return Some(all.min(i32::MAX as u64) as c_int);
-    }
-    let mut recv = socket.recv.lock();
-    if socket.mode() != Mode::Attached {
-        return None;
-    }
-    let fd = socket.fd.load(Relaxed);
-    let direction = crate::wait::blocking::direction(socket, false)?;
-    let bytes = match recv.reader.on() {
-        ReaderOn::Ring => {
-            let ring = recv.consumer.as_mut().map(shm::Receiver::available)?.ok()? as u64;
-            let ended = matches!(End::decode(direction.end()), Ok(End::Down(_)));
-            ring + if ended { tcp::readable(fd).unwrap_or(0) } else { 0 }
-        }
-        ReaderOn::Crossing { up_at } => {
-            (up_at - recv.offset.min(up_at)) + direction.tail().saturating_sub(up_at)
-        }
-        _ => match End::decode(direction.end()) {
-            Ok(End::Open) => tcp::readable(fd).ok()? + direction.tail() - direction.up_at(),
-            _ => return None,
-        },
-    };
-    Some(bytes.min(i32::MAX as u64) as c_int)
-}

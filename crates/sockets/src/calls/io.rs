@@ -201,19 +201,19 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
                 attach::leave(index, Reason::UrgentData);
             }
             let generation = socket.generation.load(Acquire);
-            let request = send::Request { fd, generation, vector, flags, already: 0 };
+            let request = send::Request { fd, generation, vector, flags };
             if send::is_large(socket, request) {
-                return send::in_pieces(index, socket, request, genuine);
+                return send::send(index, socket, request, genuine);
             }
             threads::add(&socket.native_send, 1);
             if socket.mode() == Mode::Plain {
-                return send::native(index, socket, request, 0, Some(genuine));
+                return send::native(index, socket, request, genuine);
             }
             threads::take(&socket.native_send);
             send::send(index, socket, request, genuine)
         }
         Found::Attached(index, socket, generation) => {
-            let request = send::Request { fd, generation, vector, flags, already: 0 };
+            let request = send::Request { fd, generation, vector, flags };
             send::send(index, socket, request, genuine)
         }
     }

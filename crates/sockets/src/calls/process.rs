@@ -1,5 +1,5 @@
 //! fork, exec and spawn.
 
 pub use crate::inherit::{
-    after_failed_exec, before_exec, before_exec_in_place, before_passing, exiting, fork,
+    after_failed_exec, before_exec, before_exec_in_place, before_passing, exiting, fork, Image,
 };

@@ -9,6 +9,7 @@ use shunt_os::{handles, memory, tcp};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
+use crate::calls::counts;
 use crate::calls::descriptor::{classify, forget, opened, touch_or_leave};
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
@@ -176,7 +177,7 @@ pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
     }
 }
 
-/// After a successful `getsockopt`: an error that the kernel does not know of is told by it as well.
+/// After a successful `getsockopt`: what the kernel does not know is told as well.
 ///
 /// # Safety
 /// The kernel has put as many bytes to `value` as `length` says.
@@ -187,18 +188,17 @@ pub unsafe fn option_told(
     value: *mut c_void,
     length: *const u32,
 ) {
-    if (level, name) != (libc::SOL_SOCKET, libc::SO_ERROR) {
-        return;
-    }
+    const SO_MEMINFO: c_int = 55;
+    let add: fn(&Socket, &counts::Answer) = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_ERROR) => counts::add_error,
+        (libc::SOL_SOCKET, SO_MEMINFO) => counts::add_to_memory,
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => counts::add_to_info,
+        _ => return,
+    };
     let Entry::Socket(index) = table::get(fd) else { return };
-    let value = value.cast::<c_int>();
     // SAFETY: by the caller's word.
-    if unsafe { length.read_unaligned() } as usize >= size_of::<c_int>() {
-        // SAFETY: as above.
-        let told = attach::error_told(pool::get(index), unsafe { value.read_unaligned() });
-        // SAFETY: as above.
-        unsafe { value.write_unaligned(told) };
-    }
+    let answer = unsafe { counts::Answer::new(value, length.read_unaligned() as usize) };
+    add(pool::get(index), &answer);
 }
 
 /// After a successful `setsockopt`: options that the ring cannot serve send the stream home.

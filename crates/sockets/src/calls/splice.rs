@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering::*;
 
 use shunt_link::elsewhere;
-use shunt_os::{handles, real};
+use shunt_os::{handles, real, tcp};
 use shunt_stats::Reason;
 
 use super::io::{self, single};
@@ -26,6 +26,9 @@ pub fn splice(
     genuine: impl FnMut(c_int) -> isize,
 ) -> Outcome {
     elsewhere::note();
+    if is_reset_by_death(input) {
+        return Outcome::Failed(libc::ECONNRESET);
+    }
     let from = leave(input);
     let to = leave(out);
     match (from, to) {
@@ -33,6 +36,23 @@ pub fn splice(
         (None, Some(index)) => behind_ring(index, out, len, genuine),
         (None, None) => Outcome::PassThrough,
     }
+}
+
+/// Whether the next receive is told that the peer died with bytes unread in the ring, of which the kernel does
+/// not know: it knows of an end.
+fn is_reset_by_death(stream: c_int) -> bool {
+    let Entry::Socket(index) = table::get(stream) else { return false };
+    if pool::get(index).mode() != Mode::Attached || !tcp::peer_has_ended(stream) {
+        return false;
+    }
+    let mut byte = 0u8;
+    let (buffer, flags) = ((&raw mut byte).cast(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    // SAFETY: one writable byte.
+    let peek = || unsafe { real::recv(stream, buffer, 1, flags) };
+    matches!(
+        io::receive(stream, &single(buffer, 1), flags, peek),
+        Outcome::Failed(libc::ECONNRESET)
+    )
 }
 
 /// Takes a stream back to TCP; its place if something of it is on a ring still.

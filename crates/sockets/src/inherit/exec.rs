@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::*;
 use shunt_os::handles;
 use shunt_stats::Reason;
 
+use super::bequest::{self, Image};
 use super::{announce_on_tcp, touch};
 use crate::pool::{self, Mode};
 use crate::table::{self, Entry};
@@ -13,20 +14,22 @@ use crate::{attach, process, wait};
 /// Before exec: streams that the new program will hold go back to TCP. Those that exec closes
 /// need nothing: the link closes with them.
 pub fn before_exec() {
-    prepare_exec(false);
+    prepare_exec(None);
 }
 
 /// Before this very process becomes another program.
-pub fn before_exec_in_place() {
-    prepare_exec(true);
+pub fn before_exec_in_place(image: Image) {
+    prepare_exec(Some(image));
 }
 
-fn prepare_exec(in_place: bool) {
+fn prepare_exec(in_place: Option<Image>) {
     if !process::enabled() || !pool::any() {
         return;
     }
     let vfork = process::in_vfork_child();
-    if in_place && !vfork {
+    let image = in_place.filter(|_| !vfork);
+    let heirlooms = image.as_ref().map_or(Vec::new(), |_| bequest::heirlooms());
+    if image.is_some() {
         // The new program does not hold them: the other processes of the family may know.
         let closed = closed_by_exec(socket_of);
         attach::settle_before_end();
@@ -66,6 +69,9 @@ fn prepare_exec(in_place: bool) {
     });
     attach::leave_all(&leaving, Reason::Exec);
     leaving.into_iter().for_each(|index| announce_on_tcp(pool::get(index)));
+    if let Some(image) = image {
+        bequest::leave(heirlooms, &image);
+    }
 }
 
 /// The exec that was prepared for did not happen.
@@ -73,6 +79,7 @@ pub fn after_failed_exec() {
     if !process::enabled() || !pool::any() || process::in_vfork_child() {
         return;
     }
+    bequest::take_back();
     for socket in closed_by_exec(socket_of).into_iter().map(pool::get) {
         attach::unread_stays(socket);
         socket.kin.hold(true);

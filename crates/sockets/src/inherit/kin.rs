@@ -1,7 +1,7 @@
 //! What the processes of one family know of each other's share in a stream or an epoll set.
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_os::{clock, handles, mapping, raw};
 
@@ -24,6 +24,9 @@ struct Member {
     holders: AtomicU32,
     /// 0: the owner may keep it on the ring. 1: asked to leave. 2: on TCP; a set is the kernel's.
     state: AtomicU32,
+    /// The process whose fork counted a child as a holder last. Here and not in that process's own memory, of
+    /// which a fork has a copy made page by page where it is written.
+    forking: AtomicI32,
 }
 
 /// How long a child without a bell waits for its parent.
@@ -42,8 +45,6 @@ const WOKEN: u32 = 16;
 pub struct Kin {
     /// Its number in the family, 0 if it never was open at a fork.
     number: AtomicU32,
-    /// A fork under way has counted the child as a holder.
-    counted_for_child: AtomicBool,
     /// While inherited: the process whose it is, and the bell of its service thread.
     owner: AtomicI32,
     owner_bell: AtomicI32,
@@ -51,12 +52,7 @@ pub struct Kin {
 
 impl Default for Kin {
     fn default() -> Kin {
-        Kin {
-            number: AtomicU32::new(0),
-            counted_for_child: AtomicBool::new(false),
-            owner: AtomicI32::new(0),
-            owner_bell: AtomicI32::new(-1),
-        }
+        Kin { number: AtomicU32::new(0), owner: AtomicI32::new(0), owner_bell: AtomicI32::new(-1) }
     }
 }
 
@@ -174,14 +170,16 @@ impl Kin {
             self.number.store(number, SeqCst);
         }
         self.hold(true);
-        self.counted_for_child.store(true, Relaxed);
-        self.member()
+        let member = self.member()?;
+        member.forking.store(process::pid(), Relaxed);
+        Some(member)
     }
 
-    /// The fork is over; a child that there is not holds nothing.
-    pub fn counted(&self, failed: bool) {
+    /// The fork failed: a child that there is not holds nothing.
+    pub(super) fn count_no_child(&self) {
         // What was closed meanwhile has let go of its member.
-        if self.counted_for_child.swap(false, Relaxed) && failed {
+        let counted = |it: &&Member| it.forking.swap(0, Relaxed) == process::pid();
+        if self.member().filter(counted).is_some() {
             self.hold(false);
         }
     }

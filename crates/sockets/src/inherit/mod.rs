@@ -19,9 +19,11 @@ use crate::pool::{self, stage, Mode, Socket, Waiting};
 use crate::table::{self, Entry};
 use crate::{attach, process, search, service, wait};
 
+mod bequest;
 mod exec;
 mod kin;
 
+pub use bequest::{digest, read_bequest, Image};
 pub use exec::{after_failed_exec, before_exec, before_exec_in_place};
 pub use kin::Kin;
 
@@ -113,8 +115,10 @@ pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
         held.end_in_child();
         return child;
     }
-    pool::each(|_, socket| socket.kin.counted(child < 0));
-    wait::epoll::each(|_, set| set.kin.counted(child < 0));
+    if child < 0 {
+        pool::each(|_, socket| socket.kin.count_no_child());
+        wait::epoll::each(|_, set| set.kin.count_no_child());
+    }
     child
 }
 
@@ -184,7 +188,6 @@ fn after_fork() {
         socket.native_polls.store(0, Relaxed);
         socket.forget_entry();
         search::stop_waiting(socket);
-        socket.kin.counted(false);
         if socket.closing.swap(false, Relaxed) {
             // The parent's, for a call of its own that is not over.
             socket.kin.let_go();

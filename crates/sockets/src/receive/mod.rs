@@ -10,8 +10,9 @@ use shunt_os::{handles, park, set_errno, threads};
 use shunt_ring::FUTEX;
 use shunt_stream::{End, ReaderOn, Words};
 
+use self::native::{goes_on_by_itself, insist, rest_natively};
 use self::peek::{peek_over_the_seam, PEEK};
-use self::sources::{from_ring, from_tcp, natively, rest_natively};
+use self::sources::{from_ring, from_tcp};
 use self::usual::Took;
 use crate::attach::{
     self, agree_locked, break_stream, incoming, observe_reader, restart_consumer, Broken,
@@ -22,6 +23,7 @@ use crate::send::wanted;
 use crate::wait::blocking::{self, Watch, Woken};
 
 pub mod flow;
+mod native;
 mod peek;
 mod remains;
 mod sources;
@@ -40,6 +42,13 @@ pub struct Request<'a> {
     pub flags: i32,
 }
 
+impl Request<'_> {
+    /// Whether it leaves the bytes where they are. One for no bytes looks for some, too.
+    fn looks(&self) -> bool {
+        self.flags & PEEK != 0 || wanted(self.vector) == 0
+    }
+}
+
 /// What one attempt gave.
 enum Attempt {
     /// This many bytes, or the end of the stream (0).
@@ -50,6 +59,8 @@ enum Attempt {
     Error(i32),
     /// Nothing now.
     Empty,
+    /// Nothing now, but the program may know of bytes that the peer is about to send again.
+    Owed,
     /// TCP has heard of the death of the peer's process, and the link not yet, which has to say with what.
     Dying,
     /// The stream is still native: the genuine call is to be made. `native_recv` is counted.
@@ -67,9 +78,12 @@ impl Attempt {
         match *self {
             Attempt::Got(count) | Attempt::UpToTheSeam(count) => count == 0 || count >= wanted,
             Attempt::Error(_) => true,
-            Attempt::Empty | Attempt::Dying | Attempt::Native | Attempt::Gone | Attempt::Closed => {
-                false
-            }
+            Attempt::Empty
+            | Attempt::Owed
+            | Attempt::Dying
+            | Attempt::Native
+            | Attempt::Gone
+            | Attempt::Closed => false,
         }
     }
 }
@@ -87,7 +101,7 @@ pub fn receive(
     let outcome = receive_waiting(index, socket, request, genuine, &mut waiting);
     if waiting && socket.generation.load(Relaxed) == request.generation {
         let mut recv = socket.recv.lock();
-        recv.waiting.end();
+        recv.waiting.end(request.looks());
     }
     if socket.closing.load(Relaxed) {
         crate::calls::descriptor::finish_closing(index);
@@ -120,18 +134,21 @@ fn receive_waiting(
     let mut got = 0usize;
     // What a look at all bytes has seen of them.
     let mut peeked = 0usize;
-    let mut patience = blocking::Patience::new(libc::SO_RCVTIMEO, Some(index));
+    let mut patience =
+        blocking::Patience::new(libc::SO_RCVTIMEO, Some(index)).of_look(request.looks());
     let usual = usual::part(&request);
     // The short way has just looked for what is usual.
     let (mut looked, mut awaited) = (usual.is_some(), false);
+    // What the peer owes has been waited for.
+    let mut trusted = false;
     let mut request = request;
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
         // a cache line that a call which finds something does not need.
         let watch = looked.then(|| Watch::new(socket, false));
-        let attempt = {
+        let (attempt, goes_on) = {
             let mut recv = socket.recv.lock();
-            if socket.generation.load(Relaxed) != request.generation {
+            let attempt = if socket.generation.load(Relaxed) != request.generation {
                 Attempt::Closed
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
@@ -151,19 +168,25 @@ fn receive_waiting(
                         tried = Ok(Attempt::Empty);
                     }
                 }
+                let nothing = matches!(tried, Ok(Attempt::Empty)) && got + peeked == 0;
+                if nothing
+                    && !trusted
+                    && owes(socket, &recv)
+                    && patience.may_not_wait(socket, request.flags)
+                {
+                    tried = Ok(Attempt::Owed);
+                }
                 if !tried.as_ref().is_ok_and(|attempt| attempt.satisfies(wanted - got))
                     && !sees_all(socket, &recv, &tried, request.flags, peeked)
                 {
                     recv.misses = recv.misses.wrapping_add(1);
                 }
-                if matches!(tried, Ok(Attempt::Empty)) {
-                    if !*waiting && !patience.may_not_wait(socket, request.flags) {
-                        *waiting = true;
-                        recv.waiting.begin();
-                    }
-                } else if *waiting {
-                    *waiting = false;
-                    recv.waiting.end();
+                if matches!(tried, Ok(Attempt::Empty))
+                    && !*waiting
+                    && !patience.may_not_wait(socket, request.flags)
+                {
+                    *waiting = true;
+                    recv.waiting.begin(request.looks());
                 }
                 match tried {
                     Ok(Attempt::Empty) if socket.shut_reading.load(Relaxed) => Attempt::Got(0),
@@ -171,10 +194,21 @@ fn receive_waiting(
                     Err(Broken) => {
                         drop(recv);
                         break_stream(socket);
-                        Attempt::Gone
+                        continue;
                     }
                 }
+            };
+            let goes_on = goes_on_by_itself(socket, request, &patience);
+            let keeps = match attempt {
+                Attempt::Empty | Attempt::Closed => true,
+                Attempt::Native | Attempt::Gone => goes_on,
+                _ => false,
+            };
+            if *waiting && !keeps {
+                *waiting = false;
+                recv.waiting.end(request.looks());
             }
+            (attempt, goes_on)
         };
         match attempt {
             Attempt::Got(count) => {
@@ -190,6 +224,10 @@ fn receive_waiting(
                 if got == wanted || ahead(request.fd) == Ahead::Stop {
                     return Outcome::Handled(got as isize);
                 }
+            }
+            Attempt::Owed => {
+                trusted = true;
+                await_owed(socket, request.generation);
             }
             Attempt::Dying => {
                 awaited = true;
@@ -209,14 +247,18 @@ fn receive_waiting(
                 return Outcome::Handled(got as isize);
             }
             Attempt::Native => {
-                let result = if patience.renamed { natively(request) } else { genuine() };
+                let outcome = match goes_on {
+                    true => insist(socket, &mut patience, request),
+                    false => Outcome::Genuine(genuine()),
+                };
+                let result = if let Outcome::Genuine(result) = outcome { result } else { -1 };
                 let reset = result == 0 && ended_by_death(socket, request);
                 leave_native(index, socket);
                 crate::search::note(index, socket, crate::search::Way::In, result);
                 if reset {
                     return Outcome::Failed(libc::ECONNRESET);
                 }
-                return Outcome::Genuine(result);
+                return outcome;
             }
             Attempt::Gone if got > 0 => {
                 count_waiting(socket, request, wants_all, waiting);
@@ -229,13 +271,8 @@ fn receive_waiting(
                 let some = receive_remains(socket, request).map(Outcome::Handled);
                 return some.unwrap_or_else(|| gone(socket));
             }
-            Attempt::Gone if patience.has_slept() => {
-                let counted = goes_on_counted(socket, request, &patience, waiting);
-                return gone(socket).or_else(|| match counted {
-                    true => insist(socket, &mut patience, request),
-                    false if patience.renamed => Outcome::Genuine(natively(request)),
-                    false => Outcome::Genuine(genuine()),
-                });
+            Attempt::Gone if goes_on => {
+                return gone(socket).or_else(|| insist(socket, &mut patience, request));
             }
             Attempt::Gone => return gone(socket),
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),
@@ -273,57 +310,8 @@ fn count_waiting(socket: &Socket, request: Request<'_>, waits: bool, waiting: &m
     let mut recv = socket.recv.lock();
     if socket.generation.load(Relaxed) == request.generation {
         *waiting = true;
-        recv.waiting.begin();
+        recv.waiting.begin(request.looks());
     }
-}
-
-/// A call that has nothing yet is the kernel's. One that has slept waits on, although somebody has set
-/// O_NONBLOCK or closed its number meanwhile: then by calls that do not wait, and counted as waiting, so
-/// that it keeps its stream. Others keep it in the kernel, where a thread may be cancelled.
-fn goes_on_counted(
-    socket: &Socket,
-    request: Request<'_>,
-    patience: &blocking::Patience,
-    waiting: &mut bool,
-) -> bool {
-    if !*waiting {
-        return false;
-    }
-    let mut recv = socket.recv.lock();
-    let closed = socket.closing.load(SeqCst) || patience.renamed;
-    if closed || handles::is_nonblocking(request.fd) {
-        return true;
-    }
-    *waiting = false;
-    if socket.generation.load(Relaxed) == request.generation {
-        recv.waiting.end();
-    }
-    false
-}
-
-fn insist(socket: &Socket, patience: &mut blocking::Patience, request: Request<'_>) -> Outcome {
-    let flags = request.flags | libc::MSG_DONTWAIT;
-    let looks_for_all = flags & libc::MSG_WAITALL != 0 && flags & PEEK != 0;
-    let wanted = wanted(request.vector);
-    // Nothing tells of a byte behind those that have been seen.
-    let result = patience.insist(if looks_for_all { 0 } else { libc::POLLIN }, || {
-        let fd = blocking::other_number(socket, request.fd).unwrap_or(request.fd);
-        let got = natively(Request { fd, flags, ..request });
-        let ended = || handles::poll_now(fd, libc::POLLRDHUP | libc::POLLPRI) != 0;
-        if looks_for_all && got > 0 && (got as usize) < wanted && !ended() {
-            set_errno(libc::EAGAIN);
-            return (fd, -1);
-        }
-        (fd, got)
-    });
-    if result > 0 && request.flags & (libc::MSG_WAITALL | PEEK) == libc::MSG_WAITALL {
-        let rest = rest_natively(socket, patience, request, result as usize);
-        return Outcome::Genuine(result + rest as isize);
-    }
-    if result >= 0 || shunt_os::errno() != libc::ERESTART {
-        return Outcome::Genuine(result);
-    }
-    blocking::begun_anew(socket, request.fd, patience).unwrap_or(Outcome::Failed(libc::EAGAIN))
 }
 
 /// Whether no byte can follow those that have arrived.
@@ -589,6 +577,28 @@ fn await_death(socket: &Socket, generation: u32) {
         let is_ours = socket.generation.load(Relaxed) == generation;
         !is_ours || socket.mode() != Mode::Attached || !has_died_unread(socket)
     });
+}
+
+/// Whether bytes that were in a ring when this reader left it have not been received: the peer sends them
+/// again by TCP.
+pub fn owes(socket: &Socket, recv: &RecvSide) -> bool {
+    recv.offset < recv.owed
+        && matches!(recv.reader.on(), ReaderOn::Tcp | ReaderOn::Crossing { .. })
+        && socket.mode() == Mode::Attached
+        && socket.link().is_some_and(|link| link.is_alive())
+}
+
+/// Until some of them are here. No lock is held. A peer that does not come to it is not waited for twice.
+fn await_owed(socket: &Socket, generation: u32) {
+    let is_owed = |recv: &RecvSide| {
+        let is_ours = socket.generation.load(Relaxed) == generation;
+        is_ours && owes(socket, recv) && !shunt_os::tcp::has_news(socket.fd.load(Relaxed))
+    };
+    attach::wait_until(attach::ANSWER_NS_MAX, || !is_owed(&socket.recv.lock()));
+    let mut recv = socket.recv.lock();
+    if is_owed(&recv) {
+        recv.owed = 0;
+    }
 }
 
 /// Whether a re-send of ours took the error of a reset.

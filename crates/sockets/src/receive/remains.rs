@@ -6,8 +6,9 @@ use core::sync::atomic::Ordering::*;
 use shunt_os::tcp;
 use shunt_stream::Words;
 
+use super::native::rest_natively;
 use super::peek::PEEK;
-use super::sources::{how, parts, rest_natively};
+use super::sources::{how, parts};
 use super::Request;
 use crate::pool::Socket;
 use crate::send::wanted;

@@ -5,65 +5,13 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_carriers::parts::{behind, up_to};
 use shunt_carriers::{tcp, Failure, How, Part, Received, Receiver};
-use shunt_os::{handles, set_errno};
 use shunt_stats::Carrier;
 
 use super::peek::PEEK;
-use super::{ahead, Ahead, Attempt, Request};
+use super::{Attempt, Request};
 use crate::attach::Broken;
 use crate::pool::{RecvSide, Socket};
-use crate::wait::blocking::{other_number, Patience};
-
-/// What TCP has for a call that has got its first bytes from a ring; returns how much. With MSG_WAITALL
-/// it waits for all, and is counted as waiting. An error is left to the next call.
-pub(super) fn rest_natively(
-    socket: &Socket,
-    patience: &mut Patience,
-    request: Request<'_>,
-    already: usize,
-) -> usize {
-    let flags = request.flags | libc::MSG_DONTWAIT;
-    let waits = request.flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT) == libc::MSG_WAITALL
-        && (patience.has_slept() || !handles::is_nonblocking(request.fd));
-    patience.begin();
-    let mut total = 0;
-    for Part { base, len } in parts(request.vector, already) {
-        let mut filled = 0;
-        while filled < len {
-            let call = || {
-                let fd = other_number(socket, request.fd).unwrap_or(request.fd);
-                let (to, room) = (base.wrapping_add(filled), len - filled);
-                let result = match ahead(fd) {
-                    // SAFETY: the program's own buffer.
-                    Ahead::More => unsafe { shunt_os::real::recv(fd, to.cast(), room, flags) },
-                    Ahead::Stop => 0,
-                    Ahead::Nothing => {
-                        set_errno(libc::EAGAIN);
-                        -1
-                    }
-                };
-                (fd, result)
-            };
-            let result = if waits { patience.insist(libc::POLLIN, call) } else { call().1 };
-            filled += result.max(0) as usize;
-            if result <= 0 || !waits && filled < len {
-                return total + filled;
-            }
-        }
-        total += filled;
-    }
-    total
-}
-
-/// As the program's own call, by a number that is still open.
-pub(super) fn natively(request: Request<'_>) -> isize {
-    // SAFETY: zero is a valid start.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = request.vector.as_ptr().cast_mut();
-    message.msg_iovlen = request.vector.len() as _;
-    // SAFETY: the program's own buffers.
-    unsafe { shunt_os::real::recvmsg(request.fd, &mut message, request.flags) }
-}
+use crate::search;
 
 pub(super) fn from_ring(
     socket: &Socket,
@@ -133,6 +81,9 @@ pub(super) fn from_tcp(
         recv.offset += total;
         if let (true, Some(entry)) = (total > 0, socket.entry()) {
             entry.received(Carrier::Tcp, total);
+        }
+        if total > 0 && socket.link().is_some_and(|link| !link.is_alive()) {
+            search::note_anew(socket, total);
         }
     }
     Ok(Attempt::Got(total as usize))

@@ -54,14 +54,14 @@ impl Delivery {
     pub(super) fn leave_to_kernel(&mut self, side: &mut SendSide) {
         if self.waiting && !self.socket.closing.load(Relaxed) {
             self.waiting = false;
-            side.waiting.end();
+            side.waiting.end(false);
         }
     }
 
     /// The call is over.
     pub fn end(&mut self) {
         if self.waiting && self.socket.generation.load(Relaxed) == self.generation {
-            self.socket.send.lock().waiting.end();
+            self.socket.send.lock().waiting.end(false);
         }
         self.waiting = false;
         if self.socket.closing.load(Relaxed) {
@@ -92,11 +92,11 @@ impl Delivery {
             }
             if !self.waiting {
                 self.waiting = true;
-                side.waiting.begin();
+                side.waiting.begin(false);
             }
         }
         let (fd, generation) = (self.fd, self.generation);
-        let request = Request { fd, generation, vector: &[], flags: 0, already: 0 };
+        let request = Request { fd, generation, vector: &[], flags: 0 };
         let ended = wait(self.index, socket, &watch, request, &mut self.patience, has_some);
         if let Some(fd) = blocking::other_number(socket, self.fd) {
             self.fd = fd;

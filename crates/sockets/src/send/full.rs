@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_ring::WAIT_SET;
+use shunt_ring::{Direction, WAIT_SET};
 use shunt_stats::Reason;
 use shunt_stream::WriterOn;
 
@@ -20,8 +20,8 @@ pub const FULL_NS_MAX: u64 = 20_000_000;
 /// Such times that the reader's process has to answer.
 const LOOKS_FOR_STOP: u32 = (ANSWER_NS_MAX / FULL_NS_MAX) as u32;
 
-/// A send that may not wait found no room: notes that, and asks to be told of room. False if there
-/// is some by now.
+/// A send that may not wait, or a look for room, found none: notes that, and asks to be told of room. False
+/// if there is some by now.
 #[cold]
 pub fn is_full(index: u32, socket: &'static Socket) -> bool {
     socket.fulls.fetch_add(1, Relaxed);
@@ -60,6 +60,15 @@ pub fn has_room(socket: &Socket, side: &mut SendSide) -> bool {
     room
 }
 
+/// Whether the reader of a full ring has taken something since the last look: if so, it is asked to stop anew.
+fn has_moved(side: &mut SendSide, head: u64) -> bool {
+    let moved = core::mem::replace(&mut side.full_head, head) != head;
+    if moved {
+        side.looks_for_stop = 0;
+    }
+    moved
+}
+
 /// A while after [`is_full`], in the service thread. The reader has taken nothing since the last
 /// look: the stream is to go on over TCP. True if it must be looked at again.
 pub fn still_full(index: u32, socket: &'static Socket) -> bool {
@@ -71,9 +80,7 @@ pub fn still_full(index: u32, socket: &'static Socket) -> bool {
             socket.full.store(false, Relaxed);
             return false;
         }
-        let head = direction.head();
-        if core::mem::replace(&mut side.full_head, head) != head {
-            side.looks_for_stop = 0;
+        if has_moved(&mut side, direction.head()) {
             return true;
         }
     }
@@ -103,7 +110,15 @@ fn spill_now(index: u32, socket: &'static Socket) -> bool {
         if socket.mode() != Mode::Attached || side.writer.on() != WriterOn::Ring {
             return true;
         }
-        if side.looks_for_stop == 0 && !matches!(ask_to_stop(socket, &mut side), Ok(true)) {
+        let Some(head) = blocking::direction(socket, true).map(Direction::head) else {
+            return true;
+        };
+        if has_room(socket, &mut side) {
+            return false;
+        }
+        has_moved(&mut side, head);
+        let first = side.looks_for_stop == 0;
+        if first && !matches!(ask_to_stop(socket, &mut side, Some(head)), Ok(true)) {
             side.looks_for_stop = LOOKS_FOR_STOP;
         }
         if side.looks_for_stop < LOOKS_FOR_STOP {

@@ -10,7 +10,7 @@ use shunt_stats::{Carrier, Reason};
 use shunt_stream::WriterOn;
 
 use self::full::spill;
-use self::native::{goes_in_pieces, piece, rest};
+use self::native::{goes_on_by_itself, piece};
 use crate::attach::{
     self, break_stream, go_down, observe_writer, outgoing, resend, try_go_up, Broken,
 };
@@ -27,7 +27,7 @@ pub mod usual;
 
 pub use file::{send_from, Delivery};
 pub use full::{has_room, is_full, still_full, FULL_NS_MAX};
-pub use native::{in_pieces, is_large, native, note_room, on_tcp};
+pub use native::{is_large, native, note_room, on_tcp};
 
 /// What to send, and how.
 #[derive(Clone, Copy)]
@@ -37,8 +37,6 @@ pub struct Request<'a> {
     pub generation: u32,
     pub vector: &'a [iovec],
     pub flags: i32,
-    /// Bytes of `vector` that are sent already.
-    pub already: usize,
 }
 
 enum Attempt {
@@ -63,7 +61,7 @@ enum Attempt {
 /// After a ring was left because it stayed full: sends on TCP before it is taken again.
 const SENDS_BEFORE_UP: u32 = 4;
 
-/// Sends as `sendmsg` does on a connected TCP socket.
+/// Sends as `sendmsg` does on a connected TCP socket. One that is not attached yet may be before all is sent.
 pub fn send(
     index: u32,
     socket: &'static Socket,
@@ -80,8 +78,9 @@ pub fn send(
         let attached = socket.mode() == Mode::Attached;
         return if attached && socket.send.lock().fin_pending {
             Outcome::Failed(refused(socket, request.flags))
-        } else if let (true, Some(number)) = (attached, attach::reset_by_death(socket)) {
-            Outcome::Failed(number)
+        } else if let Some(number) = attached.then(|| attach::error_of_death(socket)).flatten() {
+            let is_broken = number == libc::EPIPE;
+            Outcome::Failed(if is_broken { refused(socket, request.flags) } else { number })
         } else {
             Outcome::PassThrough
         };
@@ -94,7 +93,7 @@ pub fn send(
     let outcome = send_waiting(index, socket, request, wanted, genuine, &mut waiting);
     if waiting && socket.generation.load(Relaxed) == request.generation {
         let mut side = socket.send.lock();
-        side.waiting.end();
+        side.waiting.end(false);
     }
     if socket.closing.load(Relaxed) {
         crate::calls::descriptor::finish_closing(index);
@@ -111,28 +110,24 @@ fn send_waiting(
     genuine: impl FnOnce() -> isize,
     waiting: &mut bool,
 ) -> Outcome {
-    let mut sent = request.already;
-    let mut genuine = Some(genuine);
+    let mut sent = 0;
     let mut request = request;
     let mut patience = blocking::Patience::new(libc::SO_SNDTIMEO, Some(index));
     let (mut looked, mut heard) = (false, false);
     loop {
         let watch = looked.then(|| Watch::new(socket, true));
-        let attempt = {
+        let (attempt, by_itself) = {
             let mut side = socket.send.lock();
             let attempt = if socket.generation.load(Relaxed) != request.generation {
                 Attempt::Closed
+            } else if socket.mode() == Mode::Plain {
+                // Counted under the lock: it is not attached meanwhile.
+                threads::add(&socket.native_send, 1);
+                Attempt::Native
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
                 match attempt(socket, &mut side, request.vector, sent, heard) {
-                    Ok(Attempt::Full) => {
-                        if !*waiting {
-                            *waiting = true;
-                            side.waiting.begin();
-                        }
-                        Attempt::Full
-                    }
                     Ok(attempt) => attempt,
                     Err(Broken) => {
                         drop(side);
@@ -141,13 +136,21 @@ fn send_waiting(
                     }
                 }
             };
-            let native = matches!(attempt, Attempt::Native | Attempt::Gone);
-            if native && *waiting && !socket.closing.load(Relaxed) {
-                // A close need not wait for a call of the kernel's, in which a thread may be cancelled.
-                *waiting = false;
-                side.waiting.end();
+            let is_kernels = matches!(attempt, Attempt::Native | Attempt::Gone);
+            let by_itself = is_kernels && goes_on_by_itself(socket, request, sent, &patience);
+            // A close need not wait for a call of the kernel's.
+            let counts = match attempt {
+                Attempt::Full => true,
+                _ if is_kernels => by_itself || *waiting && socket.closing.load(Relaxed),
+                _ => *waiting,
+            };
+            match (counts, *waiting) {
+                (true, false) => side.waiting.begin(false),
+                (false, true) => side.waiting.end(false),
+                _ => {}
             }
-            attempt
+            *waiting = counts;
+            (attempt, by_itself)
         };
         match attempt {
             Attempt::Took(count) => {
@@ -156,8 +159,12 @@ fn send_waiting(
                     return Outcome::Handled(sent as isize);
                 }
             }
-            Attempt::Native if goes_in_pieces(socket, request, wanted - sent) => {
-                match piece(index, socket, request, sent) {
+            Attempt::Native | Attempt::Gone if by_itself => {
+                let given = piece(index, socket, request, sent, &mut patience);
+                if matches!(attempt, Attempt::Native) {
+                    threads::take(&socket.native_send);
+                }
+                match given {
                     Ok(count) => sent += count,
                     Err(outcome) => return outcome,
                 }
@@ -165,15 +172,7 @@ fn send_waiting(
                     return Outcome::Handled(sent as isize);
                 }
             }
-            Attempt::Native => return native(index, socket, request, sent, genuine.take()),
-            Attempt::Gone if sent > 0 || genuine.is_none() => {
-                sent += rest(index, socket, request, sent);
-                return if sent > 0 {
-                    Outcome::Handled(sent as isize)
-                } else {
-                    Outcome::Genuine(-1)
-                };
-            }
+            Attempt::Native => return native(index, socket, request, genuine),
             Attempt::Error(number) if sent > 0 => {
                 owe_error(socket, request, number);
                 return Outcome::Handled(sent as isize);
@@ -206,7 +205,6 @@ fn send_waiting(
                 if let Some(fd) = blocking::other_number(socket, request.fd) {
                     request.fd = fd;
                     patience.renamed = true;
-                    genuine = None;
                 }
                 match ended {
                     None => {}
@@ -248,7 +246,7 @@ fn attempt(
     match observe_writer(socket, side)? {
         WriterOn::Ring if socket.told_reset.load(Relaxed) => return Ok(Attempt::Shut),
         WriterOn::Ring => {}
-        _ if !heard && attach::closed_unheard(socket) => return Ok(Attempt::Unheard),
+        _ if !heard && !side.shut && attach::closed_unheard(socket) => return Ok(Attempt::Unheard),
         WriterOn::Resend { .. } => {
             if !resend(socket, side)? {
                 return Ok(Attempt::Full);

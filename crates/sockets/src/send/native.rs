@@ -5,43 +5,35 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_carriers::parts::up_to;
 use shunt_link::elsewhere;
-use shunt_os::{handles, set_errno, threads};
+use shunt_os::{handles, set_errno, sys, threads, Errno};
 
-use super::{owe_error, refused, send, told_to_resend, wanted, Delivery, Request};
+use super::{owe_error, refused, told_to_resend, wanted, Delivery, Request};
 use crate::attach::{self, break_stream, go_down, observe_writer, resend, Broken};
 use crate::outcome::Outcome;
-use crate::pool::{stage, Mode, Socket};
+use crate::pool::{stage, Socket};
 use crate::receive::parts;
 use crate::search::{self, Way};
-use crate::wait::blocking::may_not_wait;
+use crate::wait::blocking::{self, may_not_wait, Patience};
 
 /// While a stream is on TCP, a send of more than this that may wait goes there piece by piece: the
 /// ring may be there before all is sent.
 const PIECE: usize = 256 * 1024;
 
-/// The rest by the kernel: the program's own call if nothing was sent yet. `native_send` is counted,
-/// and is not afterwards.
+/// By the kernel, as the program's own call. `native_send` is counted, and is not afterwards.
 pub fn native(
     index: u32,
     socket: &'static Socket,
     request: Request<'_>,
-    sent: usize,
-    genuine: Option<impl FnOnce() -> isize>,
+    genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    if let (0, Some(genuine)) = (sent, genuine) {
-        let result = genuine();
-        let errno = shunt_os::errno();
-        note_room(socket, wanted(request.vector), result);
-        elsewhere::note();
-        threads::take(&socket.native_send);
-        search::note(index, socket, Way::Out, result);
-        set_errno(errno);
-        return Outcome::Genuine(result);
-    }
-    // Part of it is in the ring already.
-    let total = sent + rest(index, socket, request, sent);
+    let result = genuine();
+    let errno = shunt_os::errno();
+    note_room(socket, wanted(request.vector), result);
+    elsewhere::note();
     threads::take(&socket.native_send);
-    Outcome::Handled(total as isize)
+    search::note(index, socket, Way::Out, result);
+    set_errno(errno);
+    Outcome::Genuine(result)
 }
 
 /// Right after the kernel's answer to a send of `wanted` bytes: room that it did not find is told of later.
@@ -52,37 +44,67 @@ pub fn note_room(socket: &Socket, wanted: usize, result: isize) {
     }
 }
 
-/// What is left behind the first `sent` bytes; returns how much of it the kernel took.
-pub(super) fn rest(
+/// Whether a call goes on by calls that do not wait, and counted as waiting: so it keeps its stream when somebody
+/// closes its number, and a handler that comes between two of them ends it. So does one that has slept or sent
+/// something, or that goes in pieces. Others are the kernel's.
+pub(super) fn goes_on_by_itself(
+    socket: &Socket,
+    request: Request<'_>,
+    sent: usize,
+    patience: &Patience,
+) -> bool {
+    sent > 0 || patience.has_slept() || goes_in_pieces(socket, request)
+}
+
+/// Gives the kernel some of the bytes behind the first `sent`, once it has room for any if the call may wait:
+/// a piece at most. `Err` ends the call.
+pub(super) fn piece(
     index: u32,
     socket: &'static Socket,
     request: Request<'_>,
     sent: usize,
-) -> usize {
-    let wanted = wanted(request.vector);
-    let mut total = sent;
-    while total < wanted {
-        let (asked, result) = send_some(request, total, usize::MAX);
-        if result < 0 && total > 0 {
-            owe_error(socket, request, shunt_os::errno());
-        }
-        note_room(socket, asked, result);
-        search::note(index, socket, Way::Out, result);
-        total += result.max(0) as usize;
-        if result < asked as isize {
-            break;
-        }
+    patience: &mut Patience,
+) -> Result<usize, Outcome> {
+    let waits = !patience.may_not_wait(socket, request.flags);
+    let one_try = || {
+        let _send = socket.send.lock();
+        blocking::by_its_number(socket, request.generation, request.fd, |fd| {
+            match sent > 0 && has_failed(fd) {
+                true => Err(Errno(libc::EPIPE)),
+                false => at_once(socket, Request { fd, ..request }, sent),
+            }
+        })
+    };
+    let result = match (waits, sent) {
+        (false, _) => one_try().1,
+        (true, 0) => patience.insist_anew(socket, request.fd, libc::POLLOUT, one_try)?,
+        (true, _) => patience.insist(libc::POLLOUT, one_try),
+    };
+    search::note(index, socket, Way::Out, result);
+    if result >= 0 {
+        return Ok(result as usize);
     }
-    total - sent
+    let number = shunt_os::errno();
+    if sent == 0 {
+        return Err(Outcome::Failed(number));
+    }
+    owe_error(socket, request, number);
+    Err(Outcome::Handled(sent as isize))
 }
 
-/// Gives the kernel at most `limit` of the bytes behind the first `sent`; returns how many, and its
-/// answer.
-fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) {
+/// Whether the connection has ended with an error, which is the next call's to be told of.
+fn has_failed(fd: i32) -> bool {
+    const FAILED: i16 = libc::POLLERR | libc::POLLHUP;
+    handles::poll_now(fd, 0) & FAILED == FAILED
+}
+
+/// A piece behind the first `sent` bytes, as far as the kernel has room: its answer. No cancellation point: a lock
+/// is held.
+fn at_once(socket: &Socket, request: Request<'_>, sent: usize) -> shunt_os::Result<usize> {
     const PARTS: usize = 64;
     let mut vector = [iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PARTS];
     let (mut count, mut asked) = (0, 0);
-    for part in up_to(parts(request.vector, sent), limit as u64).take(PARTS) {
+    for part in up_to(parts(request.vector, sent), PIECE as u64).take(PARTS) {
         vector[count] = iovec { iov_base: part.base.cast(), iov_len: part.len };
         count += 1;
         asked += part.len;
@@ -93,10 +115,19 @@ fn send_some(request: Request<'_>, sent: usize, limit: usize) -> (usize, isize) 
     message.msg_iovlen = count;
     // The kernel raises no signal for a call that has sent something.
     let quiet = if sent > 0 { libc::MSG_NOSIGNAL } else { 0 };
+    let flags = request.flags | libc::MSG_DONTWAIT | quiet;
     // SAFETY: the program's own buffers.
-    let result = unsafe { shunt_os::real::sendmsg(request.fd, &message, request.flags | quiet) };
+    let given = unsafe { sys!(libc::SYS_sendmsg, request.fd, &raw const message, flags) };
+    let answer = given.map_or_else(
+        |error| {
+            set_errno(error.0);
+            -1
+        },
+        |count| count as isize,
+    );
+    note_room(socket, asked, answer);
     elsewhere::note();
-    (asked, result)
+    given
 }
 
 /// Makes a call that only the kernel can serve, of `wanted` bytes, behind what a ring has to send again. A stream that
@@ -171,7 +202,7 @@ fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
         return Clear::Shut;
     }
     let on = observe_writer(socket, &mut side);
-    if !heard && attach::closed_unheard(socket) {
+    if !heard && !side.shut && attach::closed_unheard(socket) {
         return Clear::Unheard;
     }
     let down = on.and_then(|_| go_down(socket, &mut side)).and_then(|_| resend(socket, &mut side));
@@ -192,66 +223,16 @@ fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
     }
 }
 
-/// Whether `left` bytes are so many that they are not given to the kernel in one call.
-pub(super) fn goes_in_pieces(socket: &Socket, request: Request<'_>, left: usize) -> bool {
-    left > PIECE
+/// Whether it is of so many bytes, and may wait, that it is not given to the kernel in one call.
+fn goes_in_pieces(socket: &Socket, request: Request<'_>) -> bool {
+    wanted(request.vector) > PIECE
         && !may_not_wait(socket, request.flags)
         && request.flags & !libc::MSG_NOSIGNAL == 0
-        && handles::option_timeout(request.fd, libc::SO_SNDTIMEO).is_none()
 }
 
-/// Sends the next piece natively; `Err` ends the call. `native_send` is counted, and is not
-/// afterwards.
-pub(super) fn piece(
-    index: u32,
-    socket: &'static Socket,
-    request: Request<'_>,
-    sent: usize,
-) -> Result<usize, Outcome> {
-    let (asked, result) = send_some(request, sent, PIECE);
-    let errno = shunt_os::errno();
-    note_room(socket, asked, result);
-    threads::take(&socket.native_send);
-    search::note(index, socket, Way::Out, result);
-    if result == asked as isize {
-        return Ok(asked);
-    }
-    Err(match result {
-        error if error < 0 && sent == 0 => Outcome::Failed(errno),
-        error if error < 0 => {
-            owe_error(socket, request, errno);
-            Outcome::Handled(sent as isize)
-        }
-        _ => Outcome::Handled(sent as isize + result),
-    })
-}
-
-/// Whether a send on a stream that is not attached yet is one for [`in_pieces`].
+/// Whether a send on a stream that is not attached yet is one that goes in pieces.
 pub fn is_large(socket: &Socket, request: Request<'_>) -> bool {
-    let wanted = wanted(request.vector);
-    wanted > PIECE
+    wanted(request.vector) > PIECE
         && socket.stage.load(Relaxed) != stage::SETTLED
-        && goes_in_pieces(socket, request, wanted)
-}
-
-/// A large send on a stream that is not attached yet.
-pub fn in_pieces(
-    index: u32,
-    socket: &'static Socket,
-    mut request: Request<'_>,
-    genuine: impl FnOnce() -> isize,
-) -> Outcome {
-    let wanted = wanted(request.vector);
-    while request.already < wanted {
-        threads::add(&socket.native_send, 1);
-        if socket.mode() != Mode::Plain {
-            threads::take(&socket.native_send);
-            return send(index, socket, request, genuine);
-        }
-        match piece(index, socket, request, request.already) {
-            Ok(count) => request.already += count,
-            Err(outcome) => return outcome,
-        }
-    }
-    Outcome::Handled(wanted as isize)
+        && goes_in_pieces(socket, request)
 }

@@ -11,7 +11,7 @@ use shunt_pairing::trust::{self, Distrust};
 use shunt_stats::Reason;
 
 use super::links::{released, Known};
-use super::offers::{close_passed, same_ends};
+use super::offers::{close_passed, same_ends, shows_other_end};
 use super::{settle, tag, Work, SLOTS_FIRST, SLOTS_MAX};
 use crate::pool::{self, stage, Mode, Socket};
 use crate::{attach, process, quiet, search};
@@ -128,14 +128,14 @@ impl Work {
     pub(super) fn advance(&mut self, control: i32) {
         let Some(at) = self.handshakes.iter().position(|h| h.control == control) else { return };
         let mut buffer = [0u8; BYTES + 8];
-        let received = match handles::receive_message(control, &mut buffer) {
+        let mut received = match handles::receive_message(control, &mut buffer) {
             Err(error) if error.0 == libc::EAGAIN => return,
             Err(_) => None,
             Ok(received) => Some(received),
         };
         let handshake = self.take_out(at);
         let message = received.as_ref().and_then(|r| Message::decode(&buffer[..r.bytes]));
-        let outcome = match (&handshake.state, &message, &received) {
+        let outcome = match (&handshake.state, &message, &mut received) {
             (State::Visiting, Some(message), Some(_)) if message.kind == Kind::Greet => {
                 self.greeted(&handshake)
             }
@@ -175,7 +175,7 @@ impl Work {
     /// The other end's service thread is there: show it our end, if it is the right user's.
     pub(super) fn greeted(&mut self, handshake: &Handshake) -> Result<(), Reason> {
         let socket = pool::get(handshake.index);
-        if socket.generation.load(Relaxed) != handshake.generation || socket.mode() != Mode::Plain {
+        if socket.generation.load(Relaxed) != handshake.generation || !socket.may_be_paired() {
             return Err(Reason::Closed);
         }
         if let Some(reason) = quiet::look_for_io_uring() {
@@ -199,7 +199,7 @@ impl Work {
         &mut self,
         handshake: &Handshake,
         message: &Message,
-        received: &Received,
+        received: &mut Received,
     ) -> Result<(), Reason> {
         let socket = pool::get(handshake.index);
         if received.passed_count != 2 || !same_ends(&message.tuple.reversed(), &handshake.tuple) {
@@ -212,7 +212,9 @@ impl Work {
             return Err(Reason::NoMemory);
         }
         let owner = self.owner(&handshake.tuple, handshake.control)?;
-        trust::is_other_end(received.passed[0], &owner).map_err(|_| Reason::NotTheOwner)?;
+        if !shows_other_end(received, 0, &owner) {
+            return Err(Reason::NotTheOwner);
+        }
         let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
         let before = self.links_to(who.pid);
         let slots = (SLOTS_FIRST << (2 * before.min(3))).min(SLOTS_MAX);
@@ -255,13 +257,15 @@ impl Work {
         owner: &Owner,
         own_bell: i32,
         message: &Message,
-        received: &Received,
+        received: &mut Received,
     ) -> Result<(), Reason> {
         let socket = pool::get(handshake.index);
         if received.passed_count != 3 || !same_ends(&message.tuple.reversed(), &handshake.tuple) {
             return Err(Reason::RefusedByPeer);
         }
-        trust::is_other_end(received.passed[1], owner).map_err(|_| Reason::NotTheOwner)?;
+        if !shows_other_end(received, 1, owner) {
+            return Err(Reason::NotTheOwner);
+        }
         let memory = Memory::open(received.passed[0]).map_err(|_| Reason::NoMemory)?;
         if message.slot >= memory.slots() {
             return Err(Reason::RefusedByPeer);
@@ -303,7 +307,7 @@ impl Work {
             let tuple = *socket.tuple.lock();
             let same = tuple.is_some_and(|tuple| tuple.remote == *server);
             let waits = socket.stage.load(Relaxed) == stage::WAITING;
-            if same && waits && socket.connector.load(Relaxed) && socket.mode() == Mode::Plain {
+            if same && waits && socket.connector.load(Relaxed) && socket.may_be_paired() {
                 waiting.push((index, socket.generation.load(Relaxed)));
             }
         });

@@ -1,7 +1,10 @@
 //! Live links: what their peers say on the control channel, their slots, and their end.
 
+use core::sync::atomic::{AtomicBool, Ordering::*};
+
 use shunt_link::{Link, Side};
 use shunt_os::handles::{self, Received};
+use shunt_os::lock::Lock;
 use shunt_os::peer::Endpoint;
 use shunt_pairing::message::{Kind, Message, BYTES, NO_SLOT};
 
@@ -9,6 +12,12 @@ use super::offers::{close_passed, Offered};
 use super::{running, Work};
 use crate::attach;
 use crate::pool;
+use crate::wait::{epoll, poll};
+
+/// Links that are gone and that nobody stands on, but whose bells a poll may yet sleep by.
+static UNRETIRED: Lock<Vec<&'static Link>> = Lock::new(Vec::new());
+static SOME_UNRETIRED: AtomicBool = AtomicBool::new(false);
+
 pub(super) struct Known {
     pub(super) link: &'static Link,
     /// Server addresses of the streams it has carried: who else serves them is asked first.
@@ -32,33 +41,63 @@ pub fn released(link: &'static Link, slot: u32) {
         return retire_if_empty(link);
     }
     attach::tell(link, Kind::Released, slot);
-    free_if_last(link, slot);
+    free_if_last(link, slot, link.side);
 }
 
 /// The peer is gone: once no stream stands on the link, its descriptors and memory go.
 pub fn retire_if_empty(link: &'static Link) {
-    if !link.is_alive() && link.is_empty() {
-        crate::wait::epoll::forget_link(link);
-        link.retire();
+    if link.is_alive() || !link.is_empty() {
+        return;
     }
+    epoll::forget_link(link);
+    // Who is counted later finds no stream on it.
+    if poll::somebody_sleeps() {
+        let mut unretired = UNRETIRED.lock();
+        if !unretired.iter().any(|known| core::ptr::eq(*known, link)) {
+            unretired.push(link);
+        }
+        return SOME_UNRETIRED.store(true, Relaxed);
+    }
+    link.retire();
 }
 
-fn free_if_last(link: &'static Link, slot: u32) {
-    if link.side == Side::Master && link.slots.release(slot) {
+/// Now and then: those that could not be retired when their last stream left.
+pub(super) fn retire_others() {
+    if !SOME_UNRETIRED.load(Relaxed) || poll::somebody_sleeps() {
+        return;
+    }
+    let mut unretired = UNRETIRED.lock();
+    SOME_UNRETIRED.store(false, Relaxed);
+    unretired.drain(..).for_each(Link::retire);
+}
+
+/// In a forked child: the links are the parent's.
+///
+/// # Safety
+/// The process has one thread.
+pub(super) unsafe fn after_fork() {
+    // SAFETY: one thread, by the caller's word.
+    unsafe { UNRETIRED.force_open() };
+    for link in UNRETIRED.lock().drain(..) {
+        // SAFETY: as above.
+        unsafe { link.open_after_fork() };
+        link.retire();
+    }
+    SOME_UNRETIRED.store(false, Relaxed);
+}
+
+/// `side` is done with a slot.
+pub(super) fn free_if_last(link: &'static Link, slot: u32, side: Side) {
+    if link.side == Side::Master && link.slots.release(slot, side) {
         link.memory.reset_slot(slot);
         link.slots.put_back(slot);
     }
 }
 
-/// Gives a slot back that the peer never came to, or that it has left already.
+/// Gives a slot back to which no stream of this process came, for both sides.
 pub(super) fn return_slot(link: &'static Link, slot: u32) {
-    if link.side == Side::Master && slot != NO_SLOT {
-        // Both shares, of which one may be given back already.
-        let freed = [(); 2].map(|()| link.slots.release(slot)).contains(&true);
-        if freed {
-            link.memory.reset_slot(slot);
-            link.slots.put_back(slot);
-        }
+    if slot != NO_SLOT {
+        [Side::Master, Side::Guest].into_iter().for_each(|side| free_if_last(link, slot, side));
     }
 }
 
@@ -73,7 +112,7 @@ impl Work {
         // A flood from a hostile peer must not keep the others waiting.
         for _ in 0..64 {
             let mut buffer = [0u8; BYTES + 8];
-            let received = match handles::receive_message(control, &mut buffer) {
+            let mut received = match handles::receive_message(control, &mut buffer) {
                 Err(error) if error.0 == libc::EAGAIN => return,
                 Err(error) if error.0 == libc::EINTR => continue,
                 Err(_) => return self.lose(link),
@@ -82,7 +121,7 @@ impl Work {
             };
             let message = Message::decode(&buffer[..received.bytes]);
             let known = match message {
-                Some(message) => self.hear(link, &message, &received),
+                Some(message) => self.hear(link, &message, &mut received),
                 None => false,
             };
             close_passed(&received);
@@ -107,7 +146,7 @@ impl Work {
         &mut self,
         link: &'static Link,
         message: &Message,
-        received: &Received,
+        received: &mut Received,
     ) -> bool {
         match message.kind {
             Kind::Stopped => match link.stream(message.slot) {
@@ -116,7 +155,7 @@ impl Work {
             },
             Kind::Yield => {
                 if let Some(index) = link.stream(message.slot) {
-                    attach::stop_for_writer(pool::get(index));
+                    attach::stop_for_writer(pool::get(index), message.id.checked_sub(1));
                 }
             }
             Kind::FinHeld => {
@@ -128,7 +167,7 @@ impl Work {
                 Some(index) => attach::send_held_fin(index, pool::get(index)),
                 None => self.let_go_of_orphan(link, message.slot),
             },
-            Kind::Released => free_if_last(link, message.slot),
+            Kind::Released => free_if_last(link, message.slot, link.side.other()),
             Kind::Offer => self.consider(link, message, received),
             Kind::Accept => return self.accepted(link, message, received),
             Kind::Decline => self.declined(link, message),

@@ -21,6 +21,7 @@ use self::offers::{ByPorts, Offered};
 use self::orphans::Orphan;
 use crate::pool::{self, stage, Mode, Socket};
 use crate::send::{still_full, FULL_NS_MAX};
+use crate::wait::poll;
 use crate::{attach, inherit, search};
 
 mod handshake;
@@ -44,6 +45,8 @@ pub enum Request {
     Meet { index: u32, generation: u32, control: i32, came: bool },
     /// Offer the stream on a link; `tried` links have declined.
     Offer { index: u32, generation: u32, link: &'static Link, tried: u32 },
+    /// Look for the other end of a stream whose link is gone, if nothing of that is left.
+    Search { index: u32, generation: u32 },
     /// Continue what [`attach::flush`] began.
     Flush { index: u32, generation: u32 },
     /// Send a control message that did not fit.
@@ -182,6 +185,7 @@ pub fn start() -> Option<&'static Service> {
         give_up();
         return None;
     }
+    poll::provide();
     SERVICE.store((&raw const *service).cast_mut(), Release);
     inherit::watch_children(service);
     Some(service)
@@ -327,6 +331,7 @@ impl Work {
                 looked_ns = clock::now_ns();
                 self.look_at_full();
             }
+            links::retire_others();
             for event in &events[..count] {
                 let (data, what) = (event.u64, event.events);
                 self.dispatch(data, what);
@@ -406,6 +411,13 @@ impl Work {
             Request::Offer { index, generation, link, tried } => {
                 self.offer(index, generation, link, tried);
             }
+            Request::Search { index, generation } => {
+                let socket = pool::get(index);
+                if socket.generation.load(Relaxed) == generation {
+                    attach::look_anew(index, socket);
+                    search::search_anew(index, generation);
+                }
+            }
             Request::Flush { index, generation } => {
                 let socket = pool::get(index);
                 if socket.generation.load(Relaxed) == generation {
@@ -440,10 +452,10 @@ impl Work {
 /// An attempt failed; what may be otherwise when the stream has carried twice as much is tried
 /// again then.
 fn settle(socket: &Socket, generation: u32, reason: Reason) {
-    if socket.generation.load(Relaxed) == generation && socket.mode() == Mode::Plain {
-        let passing =
-            matches!(reason, Reason::LinkFailed | Reason::RefusedByPeer | Reason::PeerDied);
-        let stage = if passing { stage::YOUNG } else { stage::SETTLED };
+    if socket.generation.load(Relaxed) == generation && socket.may_be_paired() {
+        use Reason::{LinkFailed, NoMemory, PeerDied, RefusedByPeer};
+        let passes = matches!(reason, LinkFailed | NoMemory | PeerDied | RefusedByPeer);
+        let stage = if passes { stage::YOUNG } else { stage::SETTLED };
         socket.stage.store(stage, Relaxed);
         if let Some(entry) = socket.entry() {
             entry.set_reason(reason);
@@ -459,6 +471,8 @@ fn settle(socket: &Socket, generation: u32, reason: Reason) {
 pub unsafe fn after_fork() {
     // SAFETY: one thread, by the caller's word.
     unsafe { STARTING.force_open() };
+    // SAFETY: as above.
+    unsafe { links::after_fork() };
     let stopped = STOPPED.swap(null_mut(), AcqRel);
     // SAFETY: leaked when made; one that was stopped has none but these.
     if let Some(stopped) = unsafe { stopped.as_ref() } {

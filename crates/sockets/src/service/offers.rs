@@ -12,9 +12,9 @@ use shunt_pairing::trust;
 use shunt_stats::Reason;
 
 use super::handshake::show;
-use super::links::{links_serving, released, return_slot};
+use super::links::{free_if_last, links_serving, released, return_slot};
 use super::Work;
-use crate::pool::{self, Mode, Socket};
+use crate::pool::{self, Socket};
 use crate::{attach, search};
 pub(super) struct Offered {
     pub(super) id: u64,
@@ -75,7 +75,7 @@ impl Work {
     /// Another link that serves the same address, or the rendezvous. There may be hundreds of links.
     pub(super) fn try_elsewhere(&mut self, index: u32, generation: u32, tuple: Tuple, tried: u32) {
         let socket = pool::get(index);
-        if socket.generation.load(Relaxed) != generation || socket.mode() != Mode::Plain {
+        if socket.generation.load(Relaxed) != generation || !socket.may_be_paired() {
             return;
         }
         for (at, link) in links_serving(&tuple.remote).into_iter().enumerate() {
@@ -88,7 +88,12 @@ impl Work {
     }
 
     /// The peer offers a stream: is its other end ours?
-    pub(super) fn consider(&mut self, link: &'static Link, message: &Message, received: &Received) {
+    pub(super) fn consider(
+        &mut self,
+        link: &'static Link,
+        message: &Message,
+        received: &mut Received,
+    ) {
         let outcome = (|| -> Option<(u32, u32, u32)> {
             if received.passed_count != 1 {
                 return None;
@@ -97,8 +102,8 @@ impl Work {
             let (index, socket) = self.by_ports.find(&own)?;
             let generation = socket.generation.load(Relaxed);
             let owner = self.owner_uid(&own, link.peer_uid).ok()?;
-            trust::is_other_end(received.passed[0], &owner).ok()?;
-            if socket.mode() != Mode::Plain || !socket.kin.may_pair() {
+            let shown = shows_other_end(received, 0, &owner);
+            if !shown || !socket.may_be_paired() || !socket.kin.may_pair() {
                 return None;
             }
             let slot = match link.side {
@@ -125,8 +130,8 @@ impl Work {
             if !shown.is_err_and(|error| error.0 == libc::EBADF) {
                 return;
             }
-            // The program closed it meanwhile, and gave its own share of the slot back.
-            return_slot(link, slot);
+            // The program closed it meanwhile, and gives its own share of the slot back.
+            free_if_last(link, slot, link.side.other());
         }
         let _ = handles::send_message(link.control, &answer(Kind::Decline, NO_SLOT), &[]);
     }
@@ -140,7 +145,7 @@ impl Work {
         &mut self,
         link: &'static Link,
         message: &Message,
-        received: &Received,
+        received: &mut Received,
     ) -> bool {
         let Some(offer) = self.take_offer(link, message.id) else { return false };
         let slot = match link.side {
@@ -149,7 +154,7 @@ impl Work {
         };
         let proven = received.passed_count == 1
             && slot < link.memory.slots()
-            && trust::is_other_end(received.passed[0], &offer.owner).is_ok();
+            && shows_other_end(received, 0, &offer.owner);
         if !proven {
             return false;
         }
@@ -179,22 +184,32 @@ impl Work {
     }
 }
 
-pub(super) fn close_passed(received: &Received) {
-    received.passed[..received.passed_count].iter().for_each(|fd| handles::close(*fd));
+/// Whether the descriptor that was passed there is the other end. It is closed before the stream is attached: a
+/// peer that closes its own then must not find that we hold the connection open.
+pub(super) fn shows_other_end(received: &mut Received, at: usize, owner: &Owner) -> bool {
+    let shown = core::mem::replace(&mut received.passed[at], -1);
+    let is_it = trust::is_other_end(shown, owner).is_ok();
+    handles::close(shown);
+    is_it
 }
 
-/// Plain sockets by their ports, as far as they were looked at: a link is asked for thousands of
+pub(super) fn close_passed(received: &Received) {
+    let passed = received.passed[..received.passed_count].iter();
+    passed.filter(|fd| **fd >= 0).for_each(|fd| handles::close(*fd));
+}
+
+/// Sockets whose other end may be looked for, by their ports, as far as they were looked at: a link is asked for thousands of
 /// streams at once.
 #[derive(Default)]
 pub(super) struct ByPorts(HashMap<(u16, u16), u32>);
 
 impl ByPorts {
-    /// The plain socket with these addresses.
+    /// The one with these addresses.
     pub(super) fn find(&mut self, own: &Tuple) -> Option<(u32, &'static Socket)> {
         let ports = (own.local.port, own.remote.port);
         let known = |index: Option<&u32>| {
             let (index, socket) = index.map(|index| (*index, pool::get(*index)))?;
-            (socket.mode() == Mode::Plain && same_ends(&tuple_of(socket)?, own))
+            (socket.may_be_paired() && same_ends(&tuple_of(socket)?, own))
                 .then_some((index, socket))
         };
         if let Some(found) = known(self.0.get(&ports)) {
@@ -203,7 +218,7 @@ impl ByPorts {
         self.0.clear();
         let mut found = None;
         pool::each(|index, socket| {
-            if socket.mode() != Mode::Plain {
+            if !socket.may_be_paired() {
                 return;
             }
             let Some(tuple) = tuple_of(socket) else { return };

@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::{shm, tcp, Part, Sender, Sent};
-use shunt_link::{elsewhere, Link, ORPHAN, VACANT};
+use shunt_link::{elsewhere, Link};
 use shunt_os::handles;
 use shunt_pairing::message::Kind;
 use shunt_stream::{Writer, WriterOn};
@@ -28,6 +28,8 @@ pub struct Orphan {
     ends: bool,
     /// The reader was asked to stop, since it has sent something: a reset will follow the FIN.
     answers: bool,
+    /// It was reset while TCP had no room for the rest, which a reset drops.
+    dropped: bool,
 }
 
 /// The stream's descriptor closes while bytes of the ring are not where TCP would have them. False
@@ -41,11 +43,11 @@ pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool) -> b
     };
     let slot = socket.slot.load(Relaxed);
     let writer = core::mem::take(&mut send.writer);
-    link.set_stream(slot, ORPHAN);
+    link.make_orphan(slot);
     service.orphans.lock().push(fd);
     let (ends, answers) = (send.fin_pending, false);
     attach::incoming(link, slot).keep_reader();
-    let orphan = Orphan { fd, writer, producer, link, slot, resets, ends, answers };
+    let orphan = Orphan { fd, writer, producer, link, slot, resets, ends, answers, dropped: false };
     service.ask(Request::Finish(orphan));
     true
 }
@@ -81,6 +83,7 @@ impl Orphan {
                         return Ok(false);
                     }
                 }
+                WriterOn::Resend { .. } if self.dropped => return Ok(true),
                 WriterOn::Resend { from, to } => {
                     let length = (to - from).min(buffer.len() as u64) as usize;
                     self.producer.copy_back(from, &mut buffer[..length])?;
@@ -109,6 +112,11 @@ impl Orphan {
     /// The peer sent to a stream that was closed: TCP would answer with a reset, behind which the peer
     /// still finds what it has not read. So the bytes go by TCP before, if they are sure to fit.
     fn reset(&mut self) {
+        if matches!(self.writer.on(), WriterOn::Resend { .. }) {
+            self.dropped = true;
+            self.resets = true;
+            return;
+        }
         let words = attach::outgoing(self.link, self.slot);
         let few = self.producer.ring().unread().is_ok_and(|bytes| words.fit_window(bytes));
         if few && self.writer.on() == WriterOn::Ring && attach::is_seen(self.link, self.slot) {
@@ -204,7 +212,7 @@ impl Work {
                 handles::close(fd);
                 attach::incoming(orphan.link, orphan.slot).reader_is_closed();
                 elsewhere::note();
-                orphan.link.set_stream(orphan.slot, VACANT);
+                orphan.link.vacate(orphan.slot);
                 released(orphan.link, orphan.slot);
                 service.orphans.lock().retain(|kept| *kept != fd);
                 false

@@ -6,8 +6,9 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
+use shunt_link::Link;
 use shunt_os::critical::{self, Handled};
-use shunt_os::{clock, handles, park, raw, real, set_errno, signals, tcp, threads};
+use shunt_os::{clock, handles, park, raw, real, set_errno, signals, tcp, threads, Errno};
 use shunt_readiness::policy::Policy;
 use shunt_ring::Direction;
 use shunt_stream::ReaderOn;
@@ -31,6 +32,8 @@ pub struct Patience {
     option: i32,
     /// The socket in whose `waiting` the call is counted.
     counted_in: Option<u32>,
+    /// As [`Waiting::begin`](pool::Waiting::begin) was told.
+    looks: bool,
     began: u64,
     /// What the thread had handled when the wait began, or when it was told last.
     handled: Handled,
@@ -54,6 +57,7 @@ impl Patience {
         Patience {
             option,
             counted_in,
+            looks: false,
             began: 0,
             handled: Handled::default(),
             spun: false,
@@ -61,6 +65,11 @@ impl Patience {
             limit: None,
             renamed: false,
         }
+    }
+
+    /// The call is counted as one that looks, or takes.
+    pub fn of_look(self, looks: bool) -> Patience {
+        Patience { looks, ..self }
     }
 
     /// Whether the call must not wait.
@@ -87,11 +96,11 @@ impl Patience {
         match spin_until(policy, self.began, limit, changed) {
             Spun::Changed => {
                 // A spin that was enough was short; its length is not worth a look at the clock.
-                policy.observe(0, false);
+                policy.caught();
                 return true;
             }
             Spun::LostCore => policy.overloaded(),
-            Spun::InVain => {}
+            Spun::InVain => policy.in_vain(),
         }
         self.spun = true;
         false
@@ -126,11 +135,12 @@ impl Patience {
         self.may_wait
     }
 
-    /// Waits in the kernel for `events`, or looks now and then without any, for a `call` that does not wait itself; it says by which
-    /// descriptor it was made. ERESTART: a handler with SA_RESTART ended it. The call is counted as waiting.
-    pub fn insist<F: Fn() -> (i32, isize)>(&self, events: i16, call: F) -> isize {
+    /// Waits in the kernel for `events`, or looks now and then without any, for a `call` that does not wait
+    /// itself; it says by which descriptor it was made. EINTR: a handler has run since the call slept last.
+    /// ERESTART: all of them with SA_RESTART. The call is counted as waiting.
+    pub fn insist<F: Fn() -> (i32, isize)>(&mut self, events: i16, call: F) -> isize {
         struct Insistence<'a, F> {
-            patience: &'a Patience,
+            patience: &'a mut Patience,
             events: i16,
             call: F,
             result: isize,
@@ -142,19 +152,21 @@ impl Patience {
             it.result = it.patience.wait_in_kernel(it.events, &it.call);
         }
 
+        self.begin();
+        self.may_wait = true;
+        let name = self.name();
         let mut it = Insistence { patience: self, events, call, result: -1 };
         let itself = (&raw mut it).cast();
         // SAFETY: `run` takes what it is given; `cancelled` what `name` gives, and no frame of ours has
         // anything to drop.
-        unsafe { park::call_cancellable(run::<F>, itself, cancelled, self.name()) };
+        unsafe { park::call_cancellable(run::<F>, itself, cancelled, name) };
         it.result
     }
 
     /// [`insist`](Self::insist) without the frame that cancellation needs.
-    fn wait_in_kernel(&self, events: i16, call: impl Fn() -> (i32, isize)) -> isize {
+    fn wait_in_kernel(&mut self, events: i16, call: impl Fn() -> (i32, isize)) -> isize {
         let (option, errno) = (self.option, shunt_os::errno());
         loop {
-            let before = critical::handled();
             let (fd, result) = call();
             if result >= 0 {
                 set_errno(errno);
@@ -162,26 +174,67 @@ impl Patience {
             if result >= 0 || shunt_os::errno() != libc::EAGAIN {
                 return result;
             }
-            let limit = self.limit.unwrap_or_else(|| handles::option_timeout(fd, option));
+            let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
             let left = limit.map(|limit| limit.saturating_sub(self.elapsed()));
-            let pause = if events == 0 { Some(PAUSE_NS) } else { None };
-            let span = left.into_iter().chain(pause).min().map(clock::span);
-            let span = span.as_ref().map_or(core::ptr::null(), |span| &raw const *span);
+            let pause = if events == 0 { PAUSE_NS } else { NUMBER_NS_MAX };
+            let span = clock::span(left.unwrap_or(pause).min(pause));
             let mut entry = libc::pollfd { fd, events, revents: 0 };
             // SAFETY: one entry, a valid time.
-            let woken = unsafe { real::ppoll(&raw mut entry, 1, span, core::ptr::null()) };
-            if woken < 0 && limit.is_none() && signals::restarts(before) {
-                set_errno(libc::ERESTART);
+            let poll = |span| unsafe { real::ppoll(&raw mut entry, 1, span, core::ptr::null()) };
+            let before = self.handled;
+            let woken = critical::sleep_unless_handled(before, span, poll);
+            let told = woken == Some(-1) && shunt_os::errno() == libc::EINTR;
+            if woken.is_some_and(|ready| ready > 0) {
+                continue;
+            }
+            if woken == Some(-1) && !told {
+                return -1;
+            }
+            if self.heard().is_some() || told {
+                let restarts = limit.is_none() && signals::restarts(before);
+                set_errno(if restarts { libc::ERESTART } else { libc::EINTR });
                 return -1;
             }
             if left == Some(0) {
                 set_errno(libc::EAGAIN);
                 return -1;
             }
-            if woken < 0 {
-                return -1;
-            }
         }
+    }
+
+    /// As [`insist`](Self::insist), of a call by `fd` that has nothing yet: behind handlers with SA_RESTART it
+    /// goes on as if the kernel had begun it anew. `Err`: it ends so.
+    pub fn insist_anew<F: Fn() -> (i32, isize)>(
+        &mut self,
+        socket: &Socket,
+        fd: i32,
+        events: i16,
+        call: F,
+    ) -> Result<isize, Outcome> {
+        let errno = shunt_os::errno();
+        loop {
+            let result = self.insist(events, &call);
+            if result >= 0 || shunt_os::errno() != libc::ERESTART {
+                return Ok(result);
+            }
+            // Another process may have set O_NONBLOCK, and not told.
+            let may_not_wait =
+                || handles::is_nonblocking(fd).then_some(Outcome::Failed(libc::EAGAIN));
+            if let Some(ended) = begun_anew(socket, fd, self).or_else(may_not_wait) {
+                return Err(ended);
+            }
+            set_errno(errno);
+        }
+    }
+
+    /// Whether the thread has run a handler since the call slept last, or was told: to the program it has slept
+    /// all the time.
+    fn heard(&mut self) -> Option<Woken> {
+        let before = core::mem::replace(&mut self.handled, critical::handled());
+        (before != self.handled).then(|| match signals::restarts(before) {
+            true => Woken::Restarted,
+            false => Woken::Interrupted,
+        })
     }
 
     /// Nanoseconds since the call began to wait.
@@ -203,7 +256,6 @@ impl Patience {
     ) -> Woken {
         // The kernel does not restart a wait that has an end: so we know when a handler ran, which matters
         // where another thread may close the number.
-        const FAR_NS: u64 = 3_600_000_000_000;
         let option = self.option;
         let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
         let far = self.elapsed() + FAR_NS;
@@ -222,7 +274,8 @@ impl Patience {
     /// What [`cancelled`] must know.
     fn name(&self) -> *mut c_void {
         let outgoing = usize::from(self.option == libc::SO_SNDTIMEO);
-        self.counted_in.map_or(NOT_COUNTED, |index| (index as usize) << 1 | outgoing) as *mut c_void
+        let kind = usize::from(self.looks) << 1 | outgoing;
+        self.counted_in.map_or(NOT_COUNTED, |index| (index as usize) << 2 | kind) as *mut c_void
     }
 
     /// As [`sleep`](Self::sleep), with the time-out given.
@@ -238,14 +291,13 @@ impl Patience {
         if left == Some(0) {
             return Woken::TimedOut;
         }
-        let before = core::mem::replace(&mut self.handled, critical::handled());
-        if before != self.handled {
-            // To the program the thread has slept all the time.
-            return if signals::restarts(before) { Woken::Restarted } else { Woken::Interrupted };
+        if let Some(woken) = self.heard() {
+            return woken;
         }
+        let before = self.handled;
         // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop.
         let slept = unsafe { park::wait_cancellable(word, value, left, cancelled, self.name()) };
-        policy.observe(clock::now_ns() - self.began, true);
+        policy.slept(clock::now_ns() - self.began);
         let now = critical::handled();
         let told = matches!(slept, Err(error) if error.0 == libc::EINTR);
         // Behind a handler with SA_RESTART the kernel may have begun the sleep anew by itself.
@@ -279,6 +331,25 @@ pub fn begun_anew(socket: &Socket, fd: i32, patience: &Patience) -> Option<Outco
     socket.nonblocking.load(Relaxed).then_some(Outcome::Failed(libc::EAGAIN))
 }
 
+/// One try of a call that goes on by calls that do not wait, by a number of the stream's; with that number, the
+/// count or -1 and `errno`. A lock of the stream's is held: the number stays open meanwhile.
+pub fn by_its_number(
+    socket: &Socket,
+    generation: u32,
+    fd: i32,
+    call: impl FnOnce(i32) -> shunt_os::Result<usize>,
+) -> (i32, isize) {
+    let is_its = socket.generation.load(Relaxed) == generation;
+    let fd = other_number(socket, fd).unwrap_or(fd);
+    match if is_its { call(fd) } else { Err(Errno(libc::EBADF)) } {
+        Ok(count) => (fd, count as isize),
+        Err(error) => {
+            set_errno(error.0);
+            (fd, -1)
+        }
+    }
+}
+
 /// Whether a call with these flags must not wait.
 #[inline]
 pub fn may_not_wait(socket: &Socket, flags: i32) -> bool {
@@ -288,6 +359,13 @@ pub fn may_not_wait(socket: &Socket, flags: i32) -> bool {
 /// Between two looks of a wait that nothing ends.
 const PAUSE_NS: u64 = 1_000_000;
 
+/// A poll that sleeps looks its number up anew when it is woken (do_poll in the kernel's fs/select.c), and would
+/// sleep on by another file that was put there: so long until the call finds the stream's own number.
+const NUMBER_NS_MAX: u64 = 100_000_000;
+
+/// The end of a wait that has none.
+const FAR_NS: u64 = 3_600_000_000_000;
+
 const NOT_COUNTED: usize = usize::MAX;
 
 /// The thread was cancelled in its sleep: a close may be waiting for it.
@@ -296,12 +374,12 @@ unsafe extern "C" fn cancelled(name: *mut c_void) {
     if name == NOT_COUNTED {
         return;
     }
-    let (index, outgoing) = ((name >> 1) as u32, name & 1 == 1);
+    let (index, looks, outgoing) = ((name >> 2) as u32, name & 2 != 0, name & 1 != 0);
     let socket = pool::get(index);
     if outgoing {
-        socket.send.lock().waiting.end();
+        socket.send.lock().waiting.end(false);
     } else {
-        socket.recv.lock().waiting.end();
+        socket.recv.lock().waiting.end(looks);
     }
     if socket.closing.load(Relaxed) {
         crate::calls::descriptor::finish_closing(index);
@@ -358,7 +436,8 @@ pub fn spin_until(policy: &Policy, began: u64, limit: u64, changed: impl Fn() ->
 /// The words of one direction of an attached stream: the outgoing one, or the incoming.
 #[inline]
 pub fn direction(socket: &Socket, outgoing: bool) -> Option<&'static Direction> {
-    let (link, slot) = (socket.link()?, socket.slot.load(Relaxed));
+    // SYNC slot -> attach: as it was when the link was.
+    let (link, slot) = (socket.link()?, socket.slot.load(Acquire));
     if slot >= link.memory.slots() {
         return None;
     }
@@ -369,6 +448,7 @@ pub fn direction(socket: &Socket, outgoing: bool) -> Option<&'static Direction> 
 
 /// The words of one direction as they were before an attempt: what changed since is worth another.
 pub struct Watch {
+    link: *const Link,
     pub direction: Option<&'static Direction>,
     outgoing: bool,
     cursor: u64,
@@ -378,9 +458,10 @@ pub struct Watch {
 impl Watch {
     #[inline]
     pub fn new(socket: &Socket, outgoing: bool) -> Watch {
+        let link = socket.link.load(Acquire).cast_const();
         let direction = direction(socket, outgoing);
         let (cursor, end) = direction.map_or((0, 0), |d| (Watch::cursor(d, outgoing), d.end()));
-        Watch { direction, outgoing, cursor, end }
+        Watch { link, direction, outgoing, cursor, end }
     }
 
     /// The word that the other side moves.
@@ -398,6 +479,7 @@ impl Watch {
         self.direction.is_none_or(|direction| {
             Watch::cursor(direction, self.outgoing) != self.cursor || direction.end() != self.end
         }) || socket.mode() != Mode::Attached
+            || !core::ptr::eq(socket.link.load(SeqCst), self.link)
     }
 }
 

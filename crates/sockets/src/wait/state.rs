@@ -24,6 +24,8 @@ struct Halves {
     /// TCP may hold bytes behind the crossing, which are not to be had yet.
     tcp_open: bool,
     writable: bool,
+    /// The last send filled the ring to its last byte, and did not find it full.
+    just_full: bool,
     write_kernel: bool,
     shut: bool,
     peer_shut: bool,
@@ -45,6 +47,10 @@ struct Halves {
 pub struct State {
     /// Event bits, whether asked for or not.
     pub mask: u32,
+    /// A send finds room, unlike one that fails.
+    pub has_room: bool,
+    /// The peer has ended its direction.
+    pub peer_ended: bool,
     /// Bytes that have arrived since the stream began, read or not: more of them is an edge.
     pub arrived: u64,
     /// How often a send found no room: room after that is an edge.
@@ -71,6 +77,14 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
             return None;
         }
     };
+    if halves.just_full {
+        let slot = socket.slot.load(Relaxed);
+        let index = socket.link().and_then(|link| link.stream(slot));
+        if !index.is_some_and(|index| send::is_full(index, socket)) {
+            // There is some by now, or it is attached no more.
+            return look(socket, edges);
+        }
+    }
     let mut mask = 0;
     if halves.peer_shut {
         mask |= READABLE | bits::RDHUP;
@@ -100,10 +114,33 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
             arrived + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0)
         }
         Some(arrived) => arrived,
-        None if edges => tcp::bytes_received(socket.fd.load(Relaxed)).unwrap_or(0) + halves.skew,
+        None if edges => {
+            let was_reset = socket.told_reset.load(Relaxed);
+            let by_tcp = tcp::bytes_arrived(socket.fd.load(Relaxed), was_reset);
+            by_tcp.unwrap_or(0) + halves.skew
+        }
         None => 0,
     };
-    Some(State { mask, arrived, fulls, on_ring: halves.on_ring, misses: halves.misses })
+    let has_room = mask & WRITABLE != 0;
+    // Where nothing may be sent, a send need not wait.
+    if halves.own_shut {
+        mask |= WRITABLE;
+    }
+    // An own end shows the bit of the peer's.
+    let peer_ended = if edges && halves.shut {
+        halves.peer_shut || tcp::peer_has_ended(socket.fd.load(Relaxed))
+    } else {
+        mask & bits::RDHUP != 0
+    };
+    Some(State {
+        mask,
+        has_room,
+        peer_ended,
+        arrived,
+        fulls,
+        on_ring: halves.on_ring,
+        misses: halves.misses,
+    })
 }
 
 fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
@@ -112,6 +149,7 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         read_kernel: false,
         tcp_open: false,
         writable: false,
+        just_full: false,
         write_kernel: false,
         shut: false,
         peer_shut: false,
@@ -155,11 +193,12 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                     ReaderOn::Crossing { .. } => {
                         halves.read_kernel = true;
                         halves.tcp_open = true;
+                        halves.readable |= receive::owes(socket, &recv);
                     }
                     ReaderOn::Tcp | ReaderOn::Salvage { .. } => {
                         halves.read_kernel = true;
                         halves.tcp_open = true;
-                        halves.readable |= recv.reset_pending;
+                        halves.readable |= recv.reset_pending || receive::owes(socket, &recv);
                     }
                 }
             }
@@ -191,8 +230,14 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
     halves.own_shut = side.shut || socket.shut_writing.load(Relaxed);
     match observe_writer(socket, &mut side)? {
         WriterOn::Ring => {
-            // Until a send has found it full, a ring has room.
-            halves.writable = !socket.full.load(Relaxed) || send::has_room(socket, &mut side);
+            if socket.full.load(Relaxed) {
+                halves.writable = send::has_room(socket, &mut side);
+            } else {
+                let free = side.producer.as_mut().map_or(Ok(1), |it| it.ring().free_at_least(1));
+                let free = free.map_err(|_| Broken)?;
+                halves.writable = free > 0;
+                halves.just_full = free == 0;
+            }
         }
         WriterOn::Tcp => halves.write_kernel = true,
         WriterOn::Resend { .. } => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
-use std::mem::offset_of;
+use std::mem::{offset_of, MaybeUninit};
 use std::ptr::null_mut;
 
 use libc::{c_char, c_int, c_void, dirent, dirent64, size_t, DIR};
@@ -23,8 +23,8 @@ extern "C" {
         bytes: size_t,
         place: *mut i64,
     ) -> libc::ssize_t;
-    fn readdir_r(folder: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int;
-    fn readdir64_r(folder: *mut DIR, entry: *mut dirent64, result: *mut *mut dirent64) -> c_int;
+    fn readdir_r(folder: *mut DIR, entry: *mut dirent, found: *mut *mut dirent) -> c_int;
+    fn readdir64_r(folder: *mut DIR, entry: *mut dirent64, found: *mut *mut dirent64) -> c_int;
     fn scandir(path: *const c_char, list: *mut List, choose: Choice, compare: Order) -> c_int;
     fn scandir64(path: *const c_char, list: *mut List, choose: Choice, compare: Order) -> c_int;
     fn scandirat(
@@ -53,10 +53,34 @@ pub type Call = fn(&str) -> Names;
 
 /// Each call by its name.
 pub const ALL: [(&str, Call); 13] = [
-    ("readdir", by_readdir),
-    ("readdir64", by_readdir64),
-    ("readdir_r", by_readdir_r),
-    ("readdir64_r", by_readdir64_r),
+    ("readdir", |path| {
+        each(path, PLAIN, |folder, _| {
+            // SAFETY: an open folder.
+            unsafe { libc::readdir(folder) }.cast()
+        })
+    }),
+    ("readdir64", |path| {
+        each(path, WIDE, |folder, _| {
+            // SAFETY: an open folder.
+            unsafe { libc::readdir64(folder) }.cast()
+        })
+    }),
+    ("readdir_r", |path| {
+        each(path, PLAIN, |folder, room| {
+            let mut found = null_mut();
+            // SAFETY: an open folder, room for an entry, and a place for its address.
+            assert_eq!(unsafe { readdir_r(folder, room.cast(), &mut found) }, 0);
+            found.cast()
+        })
+    }),
+    ("readdir64_r", |path| {
+        each(path, WIDE, |folder, room| {
+            let mut found = null_mut();
+            // SAFETY: as above.
+            assert_eq!(unsafe { readdir64_r(folder, room.cast(), &mut found) }, 0);
+            found.cast()
+        })
+    }),
     ("getdents64", |path| {
         by_pieces(path, WIDE, |fd, room, bytes| {
             // SAFETY: as many writable bytes.
@@ -135,50 +159,21 @@ fn path_of(path: &str) -> CString {
     CString::new(path).expect("paths hold no zero byte")
 }
 
-fn each(path: &str, mut next: impl FnMut(*mut DIR) -> Option<String>) -> Names {
+/// One after the other; `next` gives an entry or null, and may write it into the room that it is given.
+fn each(path: &str, form: Form, next: impl Fn(*mut DIR, *mut c_void) -> *const u8) -> Names {
     // SAFETY: a C string.
     let folder = unsafe { libc::opendir(path_of(path).as_ptr()) };
     assert!(!folder.is_null(), "opendir of {path}");
-    let names = std::iter::from_fn(|| next(folder)).collect();
+    let mut room = MaybeUninit::<dirent64>::uninit();
+    let entries = std::iter::from_fn(|| {
+        let entry = next(folder, room.as_mut_ptr().cast());
+        (!entry.is_null()).then_some(entry)
+    });
+    // SAFETY: an entry has a name.
+    let names = entries.map(|entry| text(unsafe { entry.add(form.1) }.cast())).collect();
     // SAFETY: opened above.
     unsafe { libc::closedir(folder) };
     names
-}
-
-fn by_readdir(path: &str) -> Names {
-    // SAFETY: an open folder; what it gives is an entry or null.
-    each(path, |folder| unsafe {
-        libc::readdir(folder).as_ref().map(|entry| text(entry.d_name.as_ptr()))
-    })
-}
-
-fn by_readdir64(path: &str) -> Names {
-    // SAFETY: as above.
-    each(path, |folder| unsafe {
-        libc::readdir64(folder).as_ref().map(|entry| text(entry.d_name.as_ptr()))
-    })
-}
-
-fn by_readdir_r(path: &str) -> Names {
-    each(path, |folder| {
-        // SAFETY: zero is a valid entry to write to.
-        let mut entry: dirent = unsafe { std::mem::zeroed() };
-        let mut result = null_mut();
-        // SAFETY: places for an entry and for its address.
-        assert_eq!(unsafe { readdir_r(folder, &mut entry, &mut result) }, 0);
-        (!result.is_null()).then(|| text(entry.d_name.as_ptr()))
-    })
-}
-
-fn by_readdir64_r(path: &str) -> Names {
-    each(path, |folder| {
-        // SAFETY: zero is a valid entry to write to.
-        let mut entry: dirent64 = unsafe { std::mem::zeroed() };
-        let mut result = null_mut();
-        // SAFETY: places for an entry and for its address.
-        assert_eq!(unsafe { readdir64_r(folder, &mut entry, &mut result) }, 0);
-        (!result.is_null()).then(|| text(entry.d_name.as_ptr()))
-    })
 }
 
 /// In pieces that hold few entries.

@@ -19,6 +19,7 @@ macro_rules! call {
 }
 
 pub mod io;
+pub mod io_uring;
 pub mod listing;
 pub mod other_ways;
 pub mod process;
@@ -26,6 +27,7 @@ pub mod sandbox;
 pub mod socket;
 pub mod stdio;
 pub mod strange;
+pub mod successors;
 pub mod unusual;
 pub mod wait;
 

@@ -163,6 +163,21 @@ pub fn end_with_parent() {
     call!(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)).value("prctl");
 }
 
+pub fn outlive_parent() {
+    call!(libc::prctl(libc::PR_SET_PDEATHSIG, 0)).value("prctl");
+}
+
+/// Until SIGCONT comes.
+pub fn stop() {
+    kill(pid(), libc::SIGSTOP).value("kill");
+}
+
+pub fn wait_until_stopped(child: Pid) -> bool {
+    let mut status = 0;
+    call!(libc::waitpid(child, &raw mut status, libc::WUNTRACED)).value("waitpid");
+    libc::WIFSTOPPED(status)
+}
+
 struct Arguments {
     strings: Vec<CString>,
 }

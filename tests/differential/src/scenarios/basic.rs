@@ -1,18 +1,16 @@
 //! Bytes in, the same bytes out: every call that moves them, every size, every flag.
 
-use super::{scenarios, Scenario, ALL_FAMILIES, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
-use crate::calls::{io, socket, Fd, Got};
+use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{self, describe, receive, receive_text, send_all};
+use std::time::{Duration, Instant};
 
-pub const IN_EVERY_FAMILY: &[Scenario] = scenarios![ALL_FAMILIES;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_message_of_each_size_arrives,
     eight_megabytes_arrive_in_order_when_calls_block,
     both_directions_carry_at_once,
     ping_pong_goes_on_for_long,
-];
-
-pub const ALL: &[Scenario] = scenarios![V4;
     read_and_write_carry_bytes,
     writev_gathers_and_readv_scatters,
     sendmsg_and_recvmsg_tell_lengths_and_flags,
@@ -30,6 +28,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     one_byte_at_a_time_adds_up,
     odd_sizes_add_up,
     a_full_stream_says_eagain_and_loses_nothing,
+    bytes_that_were_told_of_are_there,
+    room_that_was_told_of_is_there,
     peek_shows_bytes_and_leaves_them,
     peek_across_many_messages_shows_them_together,
     waitall_waits_for_all,
@@ -423,6 +423,76 @@ fn a_full_stream_says_eagain_and_loses_nothing(a: &Actor) {
         let mut room = [0; 1];
         a.note("and no more", io::recv(s, &mut room, libc::MSG_DONTWAIT));
     });
+}
+
+/// However slow their reader is, and wherever its writer goes on.
+fn bytes_that_were_told_of_are_there(a: &Actor) {
+    const TOTAL: usize = 4 << 20;
+    const PIECE: usize = 8192;
+    let s = a.stream();
+    let read_slowly = || {
+        let (mut text, mut lost, mut shrunk) = (Vec::<u8>::new(), 0, 0);
+        let mut room = [0; PIECE];
+        while text.len() < TOTAL {
+            wait::poll(&[(s, libc::POLLIN)], -1);
+            // A writer that finds no room for 20 ms may go on by another way meanwhile.
+            let pause = if text.len() % (TOTAL / 16) < PIECE { 30 } else { 0 };
+            let (began, mut known) = (Instant::now(), 0);
+            loop {
+                let (_, answers) = wait::poll(&[(s, libc::POLLIN)], 0);
+                lost += u32::from(answers[0] & libc::POLLIN as u32 == 0);
+                let (_, count) = socket::ioctl(s, libc::FIONREAD, -1);
+                shrunk += u32::from(count < known);
+                known = count;
+                if began.elapsed() >= Duration::from_millis(pause) {
+                    break;
+                }
+            }
+            match io::recv(s, &mut room, libc::MSG_DONTWAIT).count() {
+                Some(count) => text.extend(&room[..count]),
+                None => lost += 1,
+            }
+        }
+        a.note("looks that missed bytes", lost);
+        a.note("counts that shrank", shrunk);
+        a.note("all of it", text == pattern::bytes(1, 0, TOTAL));
+    };
+    a.at_once(|| a.note("sent", send_all(s, 1, TOTAL, 65_536)), read_slowly);
+}
+
+fn room_that_was_told_of_is_there(a: &Actor) {
+    const TOTAL: usize = 8 << 20;
+    let s = a.stream();
+    let write_when_told = |piece: usize| {
+        let block = pattern::bytes(1, 0, TOTAL);
+        let (mut sent, mut lost) = (0, Vec::new());
+        while sent < TOTAL {
+            let told = wait::poll(&[(s, libc::POLLOUT)], -1);
+            let got = io::send(s, &block[sent..TOTAL.min(sent + piece)], libc::MSG_DONTWAIT);
+            match got.count() {
+                Some(count) => sent += count,
+                None => lost.push(format!("{got} after {sent} bytes and {told:?}")),
+            }
+        }
+        a.note("room that was gone", lost.join(", "));
+    };
+    let read_slowly = || {
+        let mut text = Vec::<u8>::new();
+        let mut room = [0; 50_000];
+        while text.len() < TOTAL {
+            if text.len() % (TOTAL / 8) < room.len() {
+                // A writer that finds no room for 20 ms may go on by another way.
+                wait::poll(&[], 50);
+            }
+            let count = io::recv(s, &mut room, 0).count().unwrap_or(0);
+            text.extend(&room[..count]);
+        }
+        a.note("all of it", text == pattern::bytes(1, 0, TOTAL));
+    };
+    // The latter fill a ring to its last byte.
+    for piece in [30_000, 4096] {
+        a.at_once(|| write_when_told(piece), read_slowly);
+    }
 }
 
 fn peek_shows_bytes_and_leaves_them(a: &Actor) {

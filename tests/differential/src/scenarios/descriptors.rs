@@ -1,12 +1,12 @@
 //! Descriptors: copies, numbers, flags, closing by every road, and libc's files on a stream.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::stdio::{close_all_from, print_to, File};
 use crate::calls::{io, listing, process, socket, wait, Fd, Got};
-use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+use crate::pattern::{bytes, receive, receive_text, receive_to_end, send_all};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     copies_by_every_call_are_the_same_stream,
     closing_one_copy_leaves_the_other,
     closing_the_last_copy_ends_the_stream,
@@ -36,6 +36,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     dprintf_writes_to_a_stream,
     a_large_file_transfer_through_stdio_is_whole,
     closing_while_another_thread_reads_lets_it_finish,
+    a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves,
+    a_send_goes_on_when_its_number_is_closed_as_the_stream_leaves,
     closing_while_another_thread_waits_in_epoll_is_survived,
     dup2_while_another_thread_reads_lets_it_finish,
     a_descriptor_passed_within_itself_is_the_same_stream,
@@ -501,20 +503,61 @@ fn closing_while_another_thread_reads_lets_it_finish(a: &Actor) {
             io::send(s, b"late", libc::MSG_NOSIGNAL);
         },
         || {
-            let (tell, told) = std::sync::mpsc::channel();
-            std::thread::scope(|scope| {
-                a.thread(scope, "reader", move || {
-                    tell.send(process::thread_id()).expect("the other thread listens");
-                    let mut room = [0; 8];
-                    a.note("a read that began before", io::recv(s, &mut room, 0));
-                });
-                a.until_asleep(process::pid(), told.recv().expect("a thread id"));
+            let read = || a.note("a read that began before", io::recv(s, &mut [0; 8], 0));
+            a.beside_a_sleeper(read, || {
                 a.note("close", socket::close(s));
                 a.note("closed", socket::fcntl(s, libc::F_GETFD, 0));
                 a.tell("closed");
             });
         },
     );
+}
+
+/// Once another thread sleeps in `call`: takes the stream to TCP and closes its number.
+fn leave_and_close_beside(a: &Actor, s: Fd, call: impl FnOnce() + Send) {
+    a.beside_a_sleeper(call, || {
+        a.note("option", socket::set_int(s, libc::SOL_SOCKET, libc::SO_OOBINLINE, 1));
+        a.note("close", socket::close(s));
+        a.tell("closed");
+    });
+}
+
+fn a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves(a: &Actor) {
+    let place = a.listen();
+    for _ in 0..6 {
+        let s = a.pair(&place);
+        a.at_once(
+            || {
+                assert_eq!(a.hear(), "closed");
+                a.note("sent", io::send(s, b"late", libc::MSG_NOSIGNAL));
+            },
+            || {
+                leave_and_close_beside(a, s, || {
+                    a.note("a read that began before", io::recv(s, &mut [0; 8], 0));
+                });
+            },
+        );
+    }
+}
+
+fn a_send_goes_on_when_its_number_is_closed_as_the_stream_leaves(a: &Actor) {
+    const BYTES: usize = 16 << 20;
+    let place = a.listen();
+    let block = bytes(7, 0, BYTES);
+    for _ in 0..4 {
+        let s = a.pair(&place);
+        a.at_once(
+            || {
+                assert_eq!(a.hear(), "closed");
+                a.note("received", receive_to_end(s, 7));
+            },
+            || {
+                leave_and_close_beside(a, s, || {
+                    a.note("a send that began before", io::send(s, &block, 0));
+                });
+            },
+        );
+    }
 }
 
 fn closing_while_another_thread_waits_in_epoll_is_survived(a: &Actor) {
@@ -530,13 +573,8 @@ fn closing_while_another_thread_waits_in_epoll_is_survived(a: &Actor) {
             let set = wait::epoll_create();
             wait::epoll_add(set, s, libc::EPOLLIN, 1);
             wait::epoll_add(set, t, libc::EPOLLIN, 2);
-            let (tell, told) = std::sync::mpsc::channel();
-            std::thread::scope(|scope| {
-                a.thread(scope, "waiter", move || {
-                    tell.send(process::thread_id()).expect("the other thread listens");
-                    a.note("woken by the other", wait::epoll_wait(set, 4, 15_000).said());
-                });
-                a.until_asleep(process::pid(), told.recv().expect("a thread id"));
+            let wait = || a.note("woken by the other", wait::epoll_wait(set, 4, 15_000).said());
+            a.beside_a_sleeper(wait, || {
                 a.note("close", socket::close(s));
                 a.tell("closed");
             });
@@ -552,15 +590,9 @@ fn dup2_while_another_thread_reads_lets_it_finish(a: &Actor) {
             io::send(s, b"late", libc::MSG_NOSIGNAL);
         },
         || {
-            let (tell, told) = std::sync::mpsc::channel();
             let (out, _into) = socket::pipe();
-            std::thread::scope(|scope| {
-                a.thread(scope, "reader", move || {
-                    tell.send(process::thread_id()).expect("the other thread listens");
-                    let mut room = [0; 8];
-                    a.note("a read that began before", io::recv(s, &mut room, 0));
-                });
-                a.until_asleep(process::pid(), told.recv().expect("a thread id"));
+            let read = || a.note("a read that began before", io::recv(s, &mut [0; 8], 0));
+            a.beside_a_sleeper(read, || {
                 a.note("dup2", socket::dup2(out, s) == Got::Value(s.into()));
                 let mut room = [0; 8];
                 a.note("another thing now", io::recv(s, &mut room, libc::MSG_DONTWAIT));

@@ -1,12 +1,12 @@
 //! How streams end: half close, close, reset, death; what is still read before, and what writers
 //! and pollers are told.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::{Actor, Place, Side};
 use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{bytes, receive, receive_text, receive_to_end, send_all, write_all};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     half_close_by_the_client_ends_one_direction,
     half_close_by_the_server_ends_one_direction,
     half_close_from_both_sides_ends_both,
@@ -52,6 +52,7 @@ pub const ALL: &[Scenario] = scenarios![V4;
     end_of_stream_wakes_a_blocked_reader,
     exit_without_close_is_a_close,
     exit_without_close_with_unread_data_is_a_reset,
+    an_exit_beside_calls_that_only_look_at_bytes_is_a_reset,
     a_killed_writer_delivers_what_it_wrote,
     a_killed_writer_in_full_flight_delivers_a_prefix,
     a_killed_reader_resets_the_writer,
@@ -839,6 +840,42 @@ fn exit_without_close_with_unread_data_is_a_reset(a: &Actor) {
         a.note("received", receive_to_end_text(s));
         a.note("then", receive_to_end_text(s));
     });
+}
+
+fn an_exit_beside_calls_that_only_look_at_bytes_is_a_reset(a: &Actor) {
+    const LOOK: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
+    type Call = fn(Fd) -> Got;
+    let calls: [(&str, Call); 2] = [
+        ("peek", |s| io::recv(s, &mut [0; 100], LOOK)),
+        ("poll", |s| wait::poll(&[(s, libc::POLLPRI)], -1).0),
+    ];
+    let place = a.listen();
+    for (what, call) in calls {
+        let client = || {
+            let child = a.child("looks", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                let (tell, told) = std::sync::mpsc::channel();
+                std::thread::spawn(move || {
+                    tell.send(process::thread_id()).expect("somebody hears");
+                    call(s)
+                });
+                let thread = told.recv().expect("the thread runs");
+                a.until_readable(s, 6);
+                a.until_asleep(process::pid(), thread);
+            });
+            a.note(format!("{what}: child"), process::wait_for(child));
+        };
+        a.at_once(client, || {
+            let s = socket::accept(place.fd).fd("accept");
+            a.warm_as_server(s);
+            io::send(s, b"unread", 0);
+            a.until(s, libc::POLLERR | libc::POLLHUP);
+            a.note(format!("{what}: received"), receive_to_end_text(s));
+            a.note(format!("{what}: then"), receive_to_end_text(s));
+            socket::close(s);
+        });
+    }
 }
 
 fn a_killed_writer_delivers_what_it_wrote(a: &Actor) {

@@ -1,7 +1,7 @@
 //! epoll over streams and other descriptors: levels, edges and one-shots, and what `epoll_ctl` changes.
 
 use super::poll::{all_of, fill, reset_client, timed, wake};
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::{Actor, Carrier, Side};
 use crate::calls::wait::{
     self, epoll_add, epoll_create, epoll_ctl, epoll_del, epoll_mod, epoll_pwait, epoll_wait, mask,
@@ -14,7 +14,7 @@ use libc::{
     POLLIN, POLLOUT, POLLRDHUP,
 };
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     epoll_level_is_told_until_it_is_read,
     epoll_edge_is_told_once_for_each_arrival,
     epoll_edge_comes_again_after_a_partial_read,

@@ -1,13 +1,13 @@
 //! Bytes that lie unread when their writer is gone or blocked, and are read by another process.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::{io, socket, wait, Fd};
 use crate::helpers;
 use crate::pattern::{receive, receive_to_end, send_all, Checker};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_peer_that_closed_survive_exec,
     bytes_of_a_peer_that_closed_survive_exec_in_place,
     bytes_of_a_peer_that_closed_are_passed_on,

@@ -1,6 +1,6 @@
 //! Names, options, ioctls, time-outs and urgent data.
 
-use super::{scenarios, Scenario, ALL_FAMILIES, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::socket::{get_int, set_int, set_timeout, Address, Family};
 use crate::calls::{io, socket, wait, Fd, Got};
@@ -8,13 +8,10 @@ use crate::pattern::{self, receive, receive_text, receive_to_end, send_all};
 use libc::{IPPROTO_TCP, SOL_SOCKET};
 use std::time::{Duration, Instant};
 
-pub const IN_EVERY_FAMILY: &[Scenario] = scenarios![ALL_FAMILIES;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     both_ends_have_each_others_names,
     accept_tells_the_clients_name,
     options_of_a_stream_read_as_the_kernel_says,
-];
-
-pub const ALL: &[Scenario] = scenarios![V4;
     a_peer_has_no_name_when_both_ends_have_shut,
     a_peer_has_a_name_while_its_end_has_found_no_room,
     options_that_are_set_are_read_back,
@@ -27,7 +24,9 @@ pub const ALL: &[Scenario] = scenarios![V4;
     bytes_waiting_are_counted,
     bytes_on_their_way_are_counted_down,
     connection_states_follow_the_ends,
-    counted_bytes_of_the_connection_are_plausible,
+    the_counts_of_a_new_stream_begin_with_it,
+    bytes_of_the_connection_are_counted,
+    memory_of_unread_bytes_is_counted,
     cork_holds_back_until_it_is_pulled,
     a_small_buffer_blocks_its_writer,
     small_buffers_bound_what_is_on_its_way,
@@ -373,6 +372,17 @@ fn tcp_info(s: Fd) -> Vec<u8> {
     socket::getsockopt(s, IPPROTO_TCP, libc::TCP_INFO, 248).1
 }
 
+fn the_counts_of_a_new_stream_begin_with_it(a: &Actor) {
+    let place = a.listen();
+    let s = a.pair(&place);
+    a.meet();
+    socket::close(s);
+    let s = if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+    // bytes_received and bytes_sent.
+    a.note("counts", tcp_info(s)[128..136] == [0; 8] && tcp_info(s)[200..208] == [0; 8]);
+    a.meet();
+}
+
 fn connection_states_follow_the_ends(a: &Actor) {
     let s = a.stream();
     const NAMES: [&str; 13] = [
@@ -409,17 +419,55 @@ fn connection_states_follow_the_ends(a: &Actor) {
     a.client(|| state("CLOSE"));
 }
 
-fn counted_bytes_of_the_connection_are_plausible(a: &Actor) {
+fn bytes_of_the_connection_are_counted(a: &Actor) {
     let s = a.stream();
+    // Longer than any acknowledgement takes, and than is lately.
+    wait::poll(&[], 300);
+    let before = tcp_info(s);
+    a.meet();
+    let began = Instant::now();
     a.at_once(
         || a.note("sent", send_all(s, 1, 100_000, 10_000)),
         || a.note("received", receive(s, 1, 100_000, 10_000)),
     );
-    let info = tcp_info(s);
+    a.server(|| a.note("answer", send_all(s, 2, 50, 50)));
+    a.client(|| a.note("answer", receive(s, 2, 50, 50)));
+    let (now, took) = (tcp_info(s), began.elapsed());
     // A program may look at the retransmits and at the options; both are sane on loopback.
-    a.note("length is enough", info.len() >= 104);
-    a.note("retransmits", info[2]);
+    a.note("length is enough", now.len() >= 208);
+    a.note("retransmits", now[2]);
+    let long = |info: &[u8], at: usize| u64::from_ne_bytes(info[at..at + 8].try_into().unwrap());
+    let grew = |at| long(&now, at) - long(&before, at);
+    a.note("tcpi_bytes_received", grew(128));
+    a.note("tcpi_bytes_sent", grew(200));
+    // The answer's acknowledgement takes its time.
+    a.client(|| a.note("tcpi_bytes_acked", grew(120)));
+    let is_lately = |at: usize| {
+        let ms = u32::from_ne_bytes(now[at..at + 4].try_into().unwrap());
+        // The kernel counts in ticks of up to 10 ms.
+        u128::from(ms) <= took.as_millis() + 20
+    };
+    a.note("tcpi_last_data_sent is lately", is_lately(44));
+    a.note("tcpi_last_data_recv is lately", is_lately(52));
     a.meet();
+}
+
+fn memory_of_unread_bytes_is_counted(a: &Actor) {
+    const SO_MEMINFO: i32 = 55;
+    let s = a.stream();
+    let read_memory = || {
+        let (got, answer) = socket::getsockopt(s, SOL_SOCKET, SO_MEMINFO, 36);
+        (got, u32::from_ne_bytes(answer[..4].try_into().unwrap()))
+    };
+    a.client(|| a.note("sent", send_all(s, 1, 30_000, 3000)));
+    a.server(|| {
+        a.until_readable(s, 30_000);
+        let (got, bytes) = read_memory();
+        a.note("some unread", format!("{got} {}", bytes >= 30_000));
+        a.note("received", receive(s, 1, 30_000, 10_000));
+        let (got, bytes) = read_memory();
+        a.note("none unread", format!("{got} {bytes}"));
+    });
 }
 
 fn cork_holds_back_until_it_is_pulled(a: &Actor) {

@@ -1,14 +1,14 @@
 //! What epoll tells first, of streams and of what only the kernel knows: a new connection, a stream on
 //! TCP.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::{self, Actor, Place};
 use crate::calls::wait::{epoll_add, epoll_create, epoll_wait};
 use crate::calls::{io, socket, Fd};
 use crate::pattern::receive_text;
 use libc::{EPOLLET, EPOLLIN, POLLIN, POLLRDHUP};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_sent_before_a_connection_are_told_before_it,
     bytes_sent_after_a_connection_are_told_after_it,
     the_end_of_a_stream_before_a_connection_is_told_before_it,

@@ -1,11 +1,11 @@
 //! Other ways to the kernel than the socket functions: each finds the bytes in their order.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::{io, other_ways, process, socket, wait};
 use crate::pattern::receive_text;
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     asynchronous_calls_find_their_place,
     standard_output_on_a_stream_keeps_its_place,
     standard_input_on_a_stream_reads_a_line,

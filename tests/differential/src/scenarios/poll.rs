@@ -2,7 +2,7 @@
 //! interrupts a wait.
 
 use super::epoll::{receive_text_once, watched};
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::{Actor, EVERYTHING};
 use crate::calls::wait::{
     self, epoll_add, epoll_create, epoll_wait, mask, poll, ppoll, pselect, select, Selection,
@@ -12,7 +12,7 @@ use crate::pattern::{self, receive, receive_text};
 use libc::{EPOLLET, EPOLLIN, EPOLLOUT, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP};
 use std::time::{Duration, Instant};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     poll_shows_data_and_room,
     poll_shows_a_half_close,
     poll_shows_both_half_closes,
@@ -481,18 +481,6 @@ fn pselect_lets_signals_in_while_it_waits(a: &Actor) {
     });
 }
 
-/// Sends a signal to this thread once it sleeps in the call.
-fn interrupted<T>(a: &Actor, call: impl FnOnce() -> T) -> T {
-    let (own, thread) = (process::pid(), process::thread_id());
-    std::thread::scope(|scope| {
-        a.thread(scope, "signaller", || {
-            a.until_asleep(own, thread);
-            process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
-        });
-        call()
-    })
-}
-
 fn a_signal_interrupts_poll_and_epoll(a: &Actor) {
     let s = a.stream();
     a.server(|| {
@@ -500,10 +488,10 @@ fn a_signal_interrupts_poll_and_epoll(a: &Actor) {
         epoll_add(set, s, EPOLLIN, 1);
         for (what, flags) in [("", 0), (" with SA_RESTART", libc::SA_RESTART)] {
             wait::catch_signal(libc::SIGUSR1, flags);
-            a.note(format!("poll{what}"), interrupted(a, || poll(&[(s, POLLIN)], 15_000).0));
-            a.note(format!("epoll{what}"), interrupted(a, || epoll_wait(set, 1, 15_000).got));
+            a.note(format!("poll{what}"), a.interrupted(|| poll(&[(s, POLLIN)], 15_000).0));
+            a.note(format!("epoll{what}"), a.interrupted(|| epoll_wait(set, 1, 15_000).got));
             let asked = Selection { read: vec![s], ..Selection::default() };
-            let got = interrupted(a, || select(&asked, 15_000));
+            let got = a.interrupted(|| select(&asked, 15_000));
             a.note(format!("select{what}"), got.starts_with("EINTR"));
         }
         a.note("caught", wait::caught(libc::SIGUSR1));
@@ -517,7 +505,7 @@ fn a_receive_of_all_ends_with_a_handler_once_it_has_some(a: &Actor) {
         a.until_readable(s, 4);
         let mut room = [0; 8];
         wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
-        a.note("recv", interrupted(a, || io::recv(s, &mut room, libc::MSG_WAITALL)));
+        a.note("recv", a.interrupted(|| io::recv(s, &mut room, libc::MSG_WAITALL)));
     });
 }
 
@@ -550,11 +538,11 @@ fn a_signal_interrupts_recv_or_restarts_it(a: &Actor) {
     a.server(|| {
         let mut room = [0; 8];
         wait::catch_signal(libc::SIGUSR1, 0);
-        a.note("without SA_RESTART", interrupted(a, || io::recv(s, &mut room, 0)));
-        a.note("read", interrupted(a, || io::read(s, &mut room)));
+        a.note("without SA_RESTART", a.interrupted(|| io::recv(s, &mut room, 0)));
+        a.note("read", a.interrupted(|| io::read(s, &mut room)));
         wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
         socket::set_timeout(s, libc::SO_RCVTIMEO, 12_000);
-        a.note("SA_RESTART with a time-out", interrupted(a, || io::recv(s, &mut room, 0)));
+        a.note("SA_RESTART with a time-out", a.interrupted(|| io::recv(s, &mut room, 0)));
         socket::set_timeout(s, libc::SO_RCVTIMEO, 0);
         a.note("caught", wait::caught(libc::SIGUSR1));
     });

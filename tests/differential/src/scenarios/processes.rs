@@ -1,13 +1,13 @@
 //! Several processes on one stream: fork, exec, spawn, passing, stopping and killing.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_child_reads_while_its_parent_writes,
     a_child_writes_while_its_parent_reads,
     a_child_owns_the_stream_after_its_parent_closed_it,
@@ -24,6 +24,8 @@ pub const ALL: &[Scenario] = scenarios![V4;
     a_parent_that_dies_first_leaves_the_stream_to_its_child,
     closing_in_the_parent_is_no_end_while_a_child_holds_on,
     a_killed_child_leaves_the_stream_to_its_parent,
+    a_child_decides_whether_its_parents_calls_wait,
+    what_an_ended_child_has_set_is_the_streams,
     workers_share_a_listening_socket,
     a_child_forked_before_connect_connects_itself,
     vfork_and_exec_disturb_nothing,
@@ -444,6 +446,55 @@ fn a_killed_child_leaves_the_stream_to_its_parent(a: &Actor) {
     question_and_answer(a, s, "afterwards");
 }
 
+fn a_child_decides_whether_its_parents_calls_wait(a: &Actor) {
+    let s = a.stream();
+    let child_sets = |value| {
+        let child = a.child("sets it", || {
+            socket::set_nonblocking(s, value);
+        });
+        a.note("child", wait_for(child));
+    };
+    a.server(|| {
+        let mut room = [0; 8];
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        let set_and_signal = |own, thread| {
+            child_sets(true);
+            a.until_asleep(own, thread);
+            process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+        };
+        let got = a.once_asleep("setter", set_and_signal, || io::recv(s, &mut room, 0));
+        a.note("slept before, begun anew behind a handler", got);
+        a.note("begins", io::recv(s, &mut room, 0));
+        child_sets(false);
+        wait_for_an_end(a, s);
+        a.note("send", io::send(s, b"goodbye", 0));
+    });
+    a.client(|| a.note("received", receive_text(s, 7)));
+}
+
+/// A call that waits until another thread shuts the stream down.
+fn wait_for_an_end(a: &Actor, s: Fd) {
+    let end = |_, _| a.note("shutdown", socket::shutdown(s, libc::SHUT_RD));
+    a.note("waits", a.once_asleep("ender", end, || io::recv(s, &mut [0; 8], 0)));
+}
+
+fn what_an_ended_child_has_set_is_the_streams(a: &Actor) {
+    let place = a.listen();
+    let s = if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+    a.server(|| {
+        socket::set_nonblocking(s, true);
+        let child = process::fork(|| {
+            socket::set_nonblocking(s, false);
+            0
+        });
+        a.note("child", wait_for(child));
+    });
+    a.meet();
+    a.warm(s);
+    a.meet();
+    a.server(|| wait_for_an_end(a, s));
+}
+
 fn workers_share_a_listening_socket(a: &Actor) {
     let place = a.listen();
     const WORKERS: u64 = 3;
@@ -531,7 +582,7 @@ fn system_disturbs_nothing(a: &Actor) {
 }
 
 /// What a client does with an echo on the other side.
-fn talk_to_an_echo(a: &Actor, s: Fd) {
+pub(super) fn talk_to_an_echo(a: &Actor, s: Fd) {
     io::send(s, b"hello", 0).value("send");
     a.note("echo", receive_text(s, 5));
     std::thread::scope(|scope| {

@@ -1,14 +1,14 @@
 //! Processes that shut themselves in, change what their descriptors mean, or have functions of the C library
 //! from elsewhere, with streams open.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::sandbox::CLibrary;
 use crate::calls::{io, sandbox, socket, Fd};
 use crate::pattern::{bytes, receive, receive_text, receive_to_end, send_all, Checker};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_stream_goes_on_under_a_seccomp_filter,
     a_child_under_a_seccomp_filter_serves_its_parents_stream,
     a_refused_seccomp_filter_changes_nothing,

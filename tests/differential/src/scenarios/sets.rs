@@ -5,7 +5,7 @@ use libc::{
     POLLHUP, POLLIN, POLLRDHUP,
 };
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::wait::{
@@ -15,7 +15,7 @@ use crate::calls::{io, other_ways, socket, Fd, Got};
 use crate::helpers;
 use crate::pattern::receive_text;
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     an_epoll_set_is_known_by_every_copy,
     an_epoll_set_moved_to_a_high_number_tells,
     an_epoll_set_whose_number_another_has_tells,

@@ -1,7 +1,7 @@
 //! Options that are set before there is a stream, by another process, or to what makes no sense; and
 //! features of the kernel's TCP that a ring has not.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::process::wait_for;
 use crate::calls::socket::{get_int, set_int, set_timeout, Address};
@@ -10,7 +10,7 @@ use crate::pattern::{receive, receive_text, send_all};
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use std::time::{Duration, Instant};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     options_set_before_there_is_a_stream_hold_for_it,
     options_set_by_a_child_hold_for_its_parent,
     a_parent_whose_child_set_o_nonblock_writes_more_than_a_ring,

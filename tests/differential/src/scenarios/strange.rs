@@ -1,13 +1,13 @@
 //! Calls whose arguments make no sense, numbers that are closed by the thousand, connections that are
 //! given up: what few programs do, and test suites of kernels.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::socket::{set_int, Address};
 use crate::calls::{io, socket, strange, Fd, Got};
 use crate::pattern::receive_text;
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     closing_every_number_above_spares_the_stream,
     a_dissolved_connection_resets_its_peer,
     a_dissolved_connection_makes_another,

@@ -1,6 +1,6 @@
 //! Several threads and several streams: in one process, between two, and all at once.
 
-use super::{scenarios, Scenario, V4};
+use super::{scenarios, Scenario, Settings};
 use crate::actor::{listener, Actor};
 use crate::calls::process::Cancellable;
 use crate::calls::socket::Address;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
-pub const ALL: &[Scenario] = scenarios![V4;
+pub const ALL: &[Scenario] = scenarios![Settings::All;
     one_thread_reads_while_another_writes,
     threads_of_one_process_play_ping_pong,
     one_process_talks_to_itself_in_bulk,
@@ -538,24 +538,10 @@ fn a_level_wakes_every_thread_of_an_epoll_set(a: &Actor) {
     );
 }
 
-/// Runs a blocking call in a thread, and the interruption once the thread sleeps in it.
-fn interrupt(a: &Actor, call: impl FnOnce() + Send, interruption: impl FnOnce()) {
-    let (tell, told) = channel();
-    std::thread::scope(|scope| {
-        a.thread(scope, "blocked", move || {
-            tell.send(process::thread_id()).expect("the other thread listens");
-            call();
-        });
-        a.until_asleep(process::pid(), told.recv().expect("a thread id"));
-        interruption();
-    });
-}
-
 fn shutdown_by_another_thread_ends_a_blocked_read(a: &Actor) {
     let s = a.stream();
     a.server(|| {
-        interrupt(
-            a,
+        a.beside_a_sleeper(
             || a.note("recv", receive_text(s, 8)),
             || a.note("shutdown", socket::shutdown(s, libc::SHUT_RD)),
         );
@@ -588,8 +574,7 @@ fn shutdown_by_another_thread_ends_a_read_that_is_about_to_sleep(a: &Actor) {
 fn shutdown_by_another_thread_ends_a_blocked_write(a: &Actor) {
     let s = a.stream();
     a.server(|| {
-        interrupt(
-            a,
+        a.beside_a_sleeper(
             || {
                 let block = vec![0; 64 << 20];
                 let first = io::send(s, &block, libc::MSG_NOSIGNAL);
@@ -605,8 +590,7 @@ fn shutdown_by_another_thread_ends_a_blocked_write(a: &Actor) {
 fn shutdown_by_another_thread_ends_a_blocked_accept(a: &Actor) {
     let place = a.listen();
     a.server(|| {
-        interrupt(
-            a,
+        a.beside_a_sleeper(
             || a.note("accept", socket::accept(place.fd)),
             || a.note("shutdown", socket::shutdown(place.fd, libc::SHUT_RDWR)),
         );
@@ -715,8 +699,7 @@ fn a_close_waits_for_a_thread_that_polls(a: &Actor) {
             a.note("then", receive_text(s, 1));
         },
         || {
-            interrupt(
-                a,
+            a.beside_a_sleeper(
                 || a.note("poll", poll_text(&[(s, libc::POLLIN), (s, libc::POLLPRI)], -1)),
                 || {
                     a.note("close", socket::close(s));

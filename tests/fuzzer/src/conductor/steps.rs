@@ -1,6 +1,6 @@
 //! One step: whether it can be made now, what its call can expect, and what it changes.
 
-use super::{Conductor, Sleep};
+use super::{Conductor, Sleep, PIECE_MIN};
 use crate::operation::{
     Flag, How, Mode, Operation, SendCall, Setting, Signal, Step, Who, EVERYBODY,
 };
@@ -219,7 +219,14 @@ impl Conductor<'_> {
         }
         say(self.control(by), &command);
         let reply = self.reply(by);
-        self.observe(self.step, reply.said);
+        // How much goes to a stream that is closed before the reset comes that answers its first bytes.
+        let unsure = self.world.state(end.peer()).closed && u64::from(size) > PIECE_MIN;
+        if unsure && reply.moved > 0 {
+            self.world.state_mut(end).spoiled = true;
+            self.observe(self.step, "some");
+        } else {
+            self.observe(self.step, reply.said);
+        }
         self.world.wrote(end, reply.moved);
         if reply.moved > 0 {
             self.world.state_mut(end).held = flags.contains(&Flag::More);
@@ -270,6 +277,8 @@ impl Conductor<'_> {
         if writing && (all || waiting == 0) {
             return;
         }
+        // Whether it finds bytes, or takes the error.
+        let unsure = peer.cut && state.reset;
         if peer.cut {
             waiting = 0;
         }
@@ -278,6 +287,11 @@ impl Conductor<'_> {
         if blocks && !enough && !timed {
             // Such a call would look at the same bytes again and again, or take some of them.
             if flags.contains(&Flag::Peek) && waiting > 0 {
+                return;
+            }
+            // The kernel is woken by the acknowledgement of the FIN, takes what has come by then, and sleeps
+            // until as much as the whole mark has come anew.
+            if low_water > 1 && state.finished {
                 return;
             }
             // Two that sleep for the same bytes may both find them, or one.
@@ -299,6 +313,7 @@ impl Conductor<'_> {
         let said = self.shown(end, &reply.said);
         self.observe(self.step, said);
         self.world.took(end, reply.moved);
+        self.world.state_mut(end).spoiled |= unsure;
     }
 
     /// How much found room is not promised, so all of it is taken and none is counted.

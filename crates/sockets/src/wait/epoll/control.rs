@@ -152,9 +152,9 @@ fn add(
 /// ADD of a stream that is attached: ours from the start. `None`: the set is the kernel's.
 fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
     let (set, socket) = (set_at(set_index), pool::get(index));
-    let link = socket.link()?;
-    let known = {
+    let (known, link) = {
         let mut inner = set.inner.lock();
+        let link = socket.link()?;
         if inner.kernels.is_some() {
             return None;
         }
@@ -175,7 +175,7 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
         set.join_link(&mut inner, set_fd, link);
         inner.own(set_fd, fd);
         set.kick(&inner);
-        known
+        (known, link)
     };
     if !known {
         socket.memberships.lock().push(Membership { set: set_index, fd });
@@ -183,6 +183,9 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
     if socket.mode() != Mode::Attached {
         // It left the ring meanwhile, and did not know of this registration.
         release_all(socket);
+    } else if !socket.link().is_some_and(|now| core::ptr::eq(now, link)) {
+        // It came to another link meanwhile.
+        manage(set, socket, fd, true);
     }
     Some(Outcome::Handled(0))
 }
@@ -258,14 +261,12 @@ fn delete(
             inner.registrations.set_deleted(fd);
             return Outcome::Handled(0);
         }
-    }
-    // SAFETY: the program's own arguments.
-    let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, event) };
-    if result != 0 {
-        return Outcome::Genuine(result as isize);
-    }
-    {
-        let mut inner = set.inner.lock();
+        // With the lock held: who takes the registration over meanwhile would miss the kernel's.
+        // SAFETY: the program's own arguments.
+        let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, event) };
+        if result != 0 {
+            return Outcome::Genuine(result as isize);
+        }
         if inner.registrations.get(fd).filter(is_the_kernels).is_some() {
             inner.registrations.set_deleted(fd);
             return Outcome::Genuine(0);

@@ -12,6 +12,7 @@ use super::registration::Registration;
 use super::{each, renew_entry, set_at, tag, tagged, try_each, Cause, Inner, Set, FREE};
 use crate::attach;
 use crate::pool::{self, Membership, Mode, Socket};
+use crate::table::{self, Entry};
 use crate::wait::state::State;
 
 /// Whether a stream's registrations are ours.
@@ -34,7 +35,16 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     let Some(link) = socket.link() else { return Managed::All };
     let kernels = inner.kernels;
     let Some(registration) = inner.registrations.get_mut(fd) else { return Managed::All };
-    if registration.managed || registration.deleted {
+    if registration.managed {
+        // Of a stream that has come to another link.
+        if !inner.links.iter().any(|known| core::ptr::eq(*known, link)) {
+            set.join_link(&mut inner, set_fd, link);
+            inner.queue(fd, Cause::First);
+            set.kick(&inner);
+        }
+        return Managed::All;
+    }
+    if registration.deleted {
         return Managed::All;
     }
     if let Some(reason) = kernels {
@@ -56,7 +66,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     if registration.interest.is_edge() && !at_once {
         // The order matters: what has arrived by the first look has been read by the second, so
         // the program has been told of it; what comes later will be an edge.
-        let arrived = tcp::bytes_received(socket_fd).unwrap_or(0);
+        let arrived = tcp::bytes_arrived(socket_fd, socket.told_reset.load(Relaxed)).unwrap_or(0);
         let ends = handles::poll_now(socket_fd, libc::POLLRDHUP | libc::POLLPRI);
         if tcp::readable(socket_fd).unwrap_or(0) > 0 || ends != 0 {
             return Managed::Later;
@@ -167,6 +177,19 @@ pub fn disown_all(socket: &Socket) {
     }
 }
 
+/// Whether the sets that a stream is in are this process's alone, and end when it becomes another program.
+pub fn are_closed_by_exec(socket: &Socket) -> bool {
+    let members = socket.memberships.lock().clone();
+    members.iter().all(|member| {
+        let set = set_at(member.set);
+        let mut survives = false;
+        table::each(0, u32::MAX, |fd, entry| {
+            survives |= entry == Entry::Set(member.set) && handles::survives_exec(fd);
+        });
+        !survives && set.kin.may_pair() && set.inner.lock().kernels.is_none()
+    })
+}
+
 /// Whether the stream is in a set under this number.
 pub fn is_registered(socket: &Socket, fd: i32) -> bool {
     socket.memberships.lock().iter().any(|member| member.fd == fd)
@@ -259,6 +282,16 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
             registration.retracted = registration.retracted.min(offset);
         }
     }
+}
+
+/// Offsets are smaller by so much from here on. The stream's lock is held: a look is of before, and is taken
+/// again, or of after.
+pub fn count_anew(socket: &Socket, less: u64) {
+    in_each_set(socket, |_, inner, fd| {
+        if let Some(registration) = inner.registrations.get_mut(fd) {
+            registration.count_anew(less);
+        }
+    });
 }
 
 /// The set is watched by somebody whom only the kernel can tell: its streams go back to TCP, and it
@@ -367,7 +400,14 @@ pub fn leave_to_others_at_end() {
 pub fn forget_link(link: &'static Link) {
     let used = FREE.lock().1;
     for index in 0..used {
-        set_at(index).inner.lock().links.retain(|known| !core::ptr::eq(*known, link));
+        let set = set_at(index);
+        let mut inner = set.inner.lock();
+        let before = inner.links.len();
+        inner.links.retain(|known| !core::ptr::eq(*known, link));
+        if inner.links.len() != before && !inner.candidates.is_empty() {
+            // Who was woken by its bell, which is about to close, may not have seen that.
+            set.kick(&inner);
+        }
     }
 }
 

@@ -34,9 +34,10 @@ mod waiting;
 
 pub use control::control;
 pub use members::{
-    announce_all, disown_all, drop_from_kernel, forget_all, forget_link, forget_number,
-    is_registered, leave_set, leave_set_soon, leave_to_others, leave_to_others_at_end, manage_all,
-    release_all, retract_beyond, share, share_all, stir, stir_anew, stir_on_tcp, Managed,
+    announce_all, are_closed_by_exec, count_anew, disown_all, drop_from_kernel, forget_all,
+    forget_link, forget_number, is_registered, leave_set, leave_set_soon, leave_to_others,
+    leave_to_others_at_end, manage_all, release_all, retract_beyond, share, share_all, stir,
+    stir_anew, stir_on_tcp, Managed,
 };
 pub use waiting::{wait, Limits};
 
@@ -515,7 +516,6 @@ pub unsafe fn after_fork(bell: i32) -> bool {
             inner.announced = 0;
         }
         set.sleepers.store(0, Relaxed);
-        set.kin.counted(false);
         if set.descriptors.load(Relaxed) > 0 && !set.inherited.swap(true, Relaxed) {
             set.kin.inherit(bell);
             some = true;

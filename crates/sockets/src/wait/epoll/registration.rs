@@ -101,6 +101,15 @@ impl Registration {
         self.version = self.version.wrapping_add(1);
     }
 
+    /// What has arrived counts as less by so much.
+    pub fn count_anew(&mut self, less: u64) {
+        self.told.arrived = self.told.arrived.saturating_sub(less);
+        if self.retracted != u64::MAX {
+            self.retracted = self.retracted.saturating_sub(less);
+        }
+        self.version = self.version.wrapping_add(1);
+    }
+
     /// Whether the kernel takes a wake-up for these events for one of this registration.
     pub fn is_woken_by(&self, events: u32) -> bool {
         let asked = self.interest.events & 0xffff | bits::ERR | bits::HUP;
@@ -115,13 +124,14 @@ impl Registration {
             || (asked & (bits::IN | bits::RDNORM) != 0
                 && now.arrived > self.told.arrived.min(self.retracted))
             || ends & !self.told.mask != 0
+            || now.peer_ended && !self.told.peer_ended
             || (asked & (bits::OUT | bits::WRNORM) != 0
-                && now.mask & bits::OUT != 0
+                && now.has_room
                 && now.fulls != self.told.fulls)
     }
 
     pub fn tell(&mut self, now: &State) {
-        let fulls = if now.mask & bits::OUT != 0 { now.fulls } else { self.told.fulls };
+        let fulls = if now.has_room { now.fulls } else { self.told.fulls };
         self.told = State { fulls, ..*now };
         self.retracted = u64::MAX;
         self.fresh = false;

@@ -368,11 +368,11 @@ unsafe fn wait_managed(
                 || links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint();
             match blocking::spin_until(&set.policy, start, spin, stirred) {
                 Spun::Changed => {
-                    set.policy.observe(0, false);
+                    set.policy.caught();
                     continue;
                 }
                 Spun::LostCore => set.policy.overloaded(),
-                Spun::InVain => {}
+                Spun::InVain => set.policy.in_vain(),
             }
         }
         if waited.signals.interrupt() {
@@ -535,7 +535,7 @@ unsafe fn sleep(
         // SAFETY: the caller's buffer.
         let got = unsafe { native_wait(set_fd, events, count as i32, left, limits.mask) };
         let errno = shunt_os::errno();
-        set.policy.observe(clock::now_ns() - waited.began, true);
+        set.policy.slept(clock::now_ns() - waited.began);
         result = match got {
             ..0 => Err(()),
             // SAFETY: the kernel wrote `got` events.

@@ -1,5 +1,7 @@
 //! What reaches a thread that sleeps in poll: the bells of the links.
 
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use shunt_link::Link;
 use shunt_os::handles;
 use shunt_os::lock::Lock;
@@ -13,12 +15,23 @@ pub struct BellBox {
 }
 
 static BOXES: Lock<Vec<BellBox>> = Lock::new(Vec::new());
+/// Whether a first box has been made.
+static PROVIDED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the first box before anybody sleeps: later the program may allow itself few descriptors, and needs
+/// them all.
+pub fn provide() {
+    if !PROVIDED.load(Relaxed) {
+        take().give_back();
+    }
+}
 
 /// One that nobody sleeps in.
 pub fn take() -> BellBox {
     if let Some(bell_box) = BOXES.lock().pop() {
         return bell_box;
     }
+    PROVIDED.store(true, Relaxed);
     BellBox { fd: handles::epoll().unwrap_or(-1), links: Vec::new() }
 }
 
@@ -59,6 +72,7 @@ impl BellBox {
 pub unsafe fn after_fork() {
     // SAFETY: one thread, by the caller's word.
     unsafe { BOXES.force_open() };
+    PROVIDED.store(false, Relaxed);
     for bell_box in BOXES.lock().drain(..) {
         handles::close(bell_box.fd);
     }

@@ -88,7 +88,7 @@ impl Held {
             let mut recv = pool::get(name.0).recv.lock();
             let holds = attached(name).is_some();
             if holds {
-                recv.waiting.begin();
+                recv.waiting.begin(true);
             }
             holds
         });
@@ -118,6 +118,12 @@ impl Held {
 
     pub fn links(&self) -> Vec<&'static Link> {
         super::links_of(self.streams())
+    }
+
+    /// Whether every stream stands on one of these.
+    pub fn stands_on(&self, links: &[&'static Link]) -> bool {
+        let is_one = |link: &'static Link| links.iter().any(|known| core::ptr::eq(*known, link));
+        self.streams().filter_map(Socket::link).all(is_one)
     }
 
     fn streams(&self) -> impl Iterator<Item = &'static Socket> + '_ {
@@ -187,7 +193,7 @@ impl Held {
                 if socket.generation.load(Relaxed) != generation {
                     continue;
                 }
-                recv.waiting.end();
+                recv.waiting.end(true);
             }
             if socket.closing.load(Relaxed) {
                 crate::calls::descriptor::finish_closing(index);

@@ -17,6 +17,8 @@ use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
 
+pub use self::bells::provide;
+
 use self::bells::BellBox;
 use self::held::{Held, Watch};
 use crate::outcome::Outcome;
@@ -249,11 +251,11 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             let start = clock::now_ns();
             match blocking::spin_until(&POLICY, start, spin, || changed(list)) {
                 Spun::Changed => {
-                    POLICY.observe(0, false);
+                    POLICY.caught();
                     continue;
                 }
                 Spun::LostCore => POLICY.overloaded(),
-                Spun::InVain => {}
+                Spun::InVain => POLICY.in_vain(),
             }
         }
         let left = || timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
@@ -294,7 +296,9 @@ fn told_to_interrupted(list: &mut [pollfd], number: i32) -> Outcome {
 
 /// Sleeps until the numbers of the list are worth another look. A thread that is woken for nothing sleeps
 /// on: the kernel, which nothing wakes, would not look whom they name now. False is the kernel's error,
-/// in `errno`.
+/// in `errno`. Apart from the way of a poll that finds something.
+#[cold]
+#[inline(never)]
 fn sleep(
     list: &mut [pollfd],
     held: &mut Held,
@@ -310,7 +314,7 @@ fn sleep(
         let began = clock::now_ns();
         let slept = sleep_once(list, held, bell_box, &left, signals);
         if slept != Slept::Not {
-            POLICY.observe(clock::now_ns() - began, true);
+            POLICY.slept(clock::now_ns() - began);
         }
         match slept {
             Slept::Failed => return false,
@@ -355,7 +359,10 @@ fn sleep_once(
     let slept = Slept::Not;
     held.arm();
     let mut sleeper = Sleeper { links, held, counted, bell_box, list, left: None, signals, slept };
-    if !sleeper.held.is_stirred(sleeper.list) && !sleeper.counted.some_attached {
+    if !sleeper.held.stands_on(&sleeper.links) {
+        // A stream has come to another link since, whose bell is to be waited for.
+        sleeper.slept = Slept::Well;
+    } else if !sleeper.held.is_stirred(sleeper.list) && !sleeper.counted.some_attached {
         sleeper.left = left();
         if sleeper.bell_box.fd < 0 {
             // No descriptor was to be had for a bell: look often instead.

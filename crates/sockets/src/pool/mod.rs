@@ -14,13 +14,20 @@ use core::sync::atomic::{fence, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ato
 use shunt_carriers::shm;
 use shunt_link::Link;
 use shunt_os::lock::Lock;
+use shunt_os::mapping;
 use shunt_os::peer::Tuple;
-use shunt_os::{mapping, threads};
 use shunt_stats::StreamEntry;
 use shunt_stream::{Reader, Writer};
 
 use crate::inherit::Kin;
 use crate::receive::flow::Flow;
+
+mod stirred;
+mod waiting;
+
+pub use stirred::Stirred;
+pub use waiting::Waiting;
+
 /// What a socket is to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -45,7 +52,7 @@ pub mod stage {
     pub const WAITING: u32 = 1;
     /// The service thread has it.
     pub const MEETING: u32 = 2;
-    /// Decided: attached, or not to be.
+    /// Decided: attached, or not to be. An attached stream is in any other stage only while its link is gone.
     pub const SETTLED: u32 = 3;
 }
 
@@ -64,13 +71,30 @@ pub struct RecvSide {
     pub waiting: Waiting,
     /// Bytes that this direction carried on rings alone: the offset less TCP's own count.
     pub ring_only: u64,
+    /// As many that it carried so in slots where the stream stood before, which are in no offset any more.
+    pub before: u64,
     /// ECONNRESET to be told once the ring is drained: the dead peer left bytes unread.
     pub reset_pending: bool,
     /// How often the program looked for bytes here, and may have found that there were no more.
     pub misses: u32,
     pub flow: Flow,
+    /// Up to this offset bytes were in the ring when this reader left it, and come by TCP anew: what was told
+    /// of once is to be had.
+    pub owed: u64,
     /// What TCP had when the stream left the ring.
     pub left: Option<LeftWith>,
+    pub told: Told,
+}
+
+/// How many of a direction's bytes on rings TCP_INFO counted last, and when they were news to it.
+#[derive(Clone, Copy)]
+pub struct Told {
+    pub bytes: u64,
+    pub at_ns: u64,
+}
+
+impl Told {
+    const NOTHING: Told = Told { bytes: 0, at_ns: 0 };
 }
 
 /// What has arrived by TCP when a stream leaves the ring for good.
@@ -90,6 +114,8 @@ pub struct SendSide {
     pub producer: Option<shm::Sender>,
     /// Bytes that earlier segments of this direction carried on the ring alone.
     pub ring_only: u64,
+    /// As in [`RecvSide`].
+    pub before: u64,
     /// Where the present segment began.
     pub up_at: u64,
     /// Sends on TCP since the last segment; the ring is taken again when the stream goes on.
@@ -104,85 +130,7 @@ pub struct SendSide {
     pub looks_for_stop: u32,
     /// While [`full`](Socket::full): the reader's cursor as it was seen last.
     pub full_head: u64,
-}
-
-/// The calls on one half that wait.
-#[derive(Clone, Copy)]
-pub struct Waiting {
-    count: u32,
-    /// The thread that came last.
-    last: usize,
-}
-
-impl Waiting {
-    pub const NONE: Waiting = Waiting { count: 0, last: 0 };
-
-    /// A call of this thread begins to wait. One that it left by `siglongjmp` is over.
-    pub fn begin(&mut self) {
-        let me = threads::name();
-        if self.count == 0 || self.last != me {
-            self.count += 1;
-        }
-        self.last = me;
-    }
-
-    pub fn end(&mut self) {
-        self.count = self.count.saturating_sub(1);
-        if self.last == threads::name() {
-            self.last = 0;
-        }
-    }
-
-    /// Calls of other threads.
-    pub fn others(&self) -> u32 {
-        self.count - u32::from(self.count > 0 && self.last == threads::name())
-    }
-
-    pub fn all(&self) -> u32 {
-        self.count
-    }
-}
-
-/// A mark that stands while several ask whether there is something behind it, and goes when one has found
-/// that there is not. Nobody takes it while he asks: another who saw none would sleep. Above the lowest bit
-/// it counts how often it was made: who asked about an earlier one does not take a later one.
-#[derive(Default)]
-pub struct Stirred(AtomicU32);
-
-impl Stirred {
-    const STANDS: u32 = 1;
-
-    pub fn set(&self) {
-        let made = |word: u32| Some(word.wrapping_add(2) | Stirred::STANDS);
-        // SYNC stirred -> Stirred::seen: what stirred can be asked about.
-        let _ = self.0.fetch_update(Release, Relaxed, made);
-    }
-
-    pub fn clear(&self) {
-        self.0.fetch_and(!Stirred::STANDS, Relaxed);
-    }
-
-    #[inline]
-    pub fn is_set(&self) -> bool {
-        self.seen() != 0
-    }
-
-    /// Before the question: which mark it is about; 0 is none.
-    #[inline]
-    pub fn seen(&self) -> u32 {
-        // SYNC stirred -> Stirred::set: the kernel is asked behind what stirred.
-        let word = self.0.load(Acquire);
-        if word & Stirred::STANDS == 0 {
-            0
-        } else {
-            word
-        }
-    }
-
-    /// There was nothing behind the mark that was seen. One that was made since stays.
-    pub fn was_nothing(&self, seen: u32) {
-        let _ = self.0.compare_exchange(seen, seen & !Stirred::STANDS, Relaxed, Relaxed);
-    }
+    pub told: Told,
 }
 
 /// A registration in an epoll set: which set, and which of its registrations.
@@ -402,12 +350,23 @@ fn chunk() -> Option<*mut Socket> {
 }
 
 impl RecvSide {
-    /// For a stream that was just put in a slot.
-    pub fn fresh(consumer: shm::Receiver) -> RecvSide {
-        RecvSide { consumer: Some(consumer), ..RecvSide::new() }
+    /// For a plain stream that is put in a slot.
+    pub fn fresh(&self, consumer: shm::Receiver) -> RecvSide {
+        RecvSide { consumer: Some(consumer), waiting: self.waiting, ..RecvSide::new() }
     }
 
-    const fn new() -> RecvSide {
+    /// For one that comes from a slot of a link that is gone: offsets are TCP's own counts again.
+    pub fn renewed(&self, consumer: shm::Receiver) -> RecvSide {
+        RecvSide {
+            before: self.before + self.ring_only,
+            misses: self.misses,
+            told: self.told,
+            ..self.fresh(consumer)
+        }
+    }
+
+    /// For a stream that stands in no slot.
+    pub(crate) const fn new() -> RecvSide {
         RecvSide {
             reader: Reader::new(),
             consumer: None,
@@ -417,26 +376,36 @@ impl RecvSide {
             peer_shut: false,
             waiting: Waiting::NONE,
             ring_only: 0,
+            before: 0,
             reset_pending: false,
             misses: 0,
             flow: Flow::NONE,
+            owed: 0,
             left: None,
+            told: Told::NOTHING,
         }
     }
 }
 
 impl SendSide {
-    /// For a stream that was just put in a slot.
-    pub fn fresh(producer: shm::Sender) -> SendSide {
-        SendSide { producer: Some(producer), ..SendSide::new() }
+    /// For a plain stream that is put in a slot.
+    pub fn fresh(&self, producer: shm::Sender) -> SendSide {
+        SendSide { producer: Some(producer), waiting: self.waiting, ..SendSide::new() }
     }
 
-    const fn new() -> SendSide {
+    /// As for the receiving half.
+    pub fn renewed(&self, producer: shm::Sender) -> SendSide {
+        SendSide { before: self.before + self.ring_only, told: self.told, ..self.fresh(producer) }
+    }
+
+    /// For a stream that stands in no slot.
+    pub(crate) const fn new() -> SendSide {
         SendSide {
             writer: Writer::new(),
             waiting: Waiting::NONE,
             producer: None,
             ring_only: 0,
+            before: 0,
             up_at: 0,
             since_down: 0,
             shut: false,
@@ -444,6 +413,7 @@ impl SendSide {
             failed: None,
             looks_for_stop: 0,
             full_head: 0,
+            told: Told::NOTHING,
         }
     }
 }
@@ -520,6 +490,16 @@ impl Socket {
         }
     }
 
+    /// Whether its other end may be looked for: it is plain, or stands in a slot of a link that is gone and is
+    /// looked for anew.
+    pub fn may_be_paired(&self) -> bool {
+        match self.mode() {
+            Mode::Plain => true,
+            Mode::Attached => self.stage.load(Acquire) != stage::SETTLED,
+            Mode::Free | Mode::Left | Mode::Inherited => false,
+        }
+    }
+
     /// The socket in a place, if it is attached.
     #[inline(always)]
     pub fn attached(index: u32) -> Option<&'static Socket> {
@@ -580,51 +560,5 @@ impl Socket {
     /// Forgets counters that are the parent's (in a forked child).
     pub fn forget_entry(&self) {
         self.entry.store(0, Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_stirs_during_the_question_is_not_forgotten() {
-        let mark = Stirred::default();
-        assert!(!mark.is_set());
-        mark.set();
-        let seen = mark.seen();
-        assert!(mark.is_set(), "another who looks meanwhile must ask as well");
-        mark.set();
-        mark.was_nothing(seen);
-        assert!(mark.is_set());
-        mark.was_nothing(mark.seen());
-        assert!(!mark.is_set());
-    }
-
-    #[test]
-    fn who_asks_for_long_does_not_take_a_later_mark() {
-        let mark = Stirred::default();
-        mark.set();
-        let seen = mark.seen();
-        mark.was_nothing(mark.seen());
-        assert!(!mark.is_set(), "another was faster");
-        mark.set();
-        mark.was_nothing(seen);
-        assert!(mark.is_set());
-    }
-
-    #[test]
-    fn a_call_that_was_jumped_out_of_holds_no_close_up() {
-        let mut waiting = Waiting::NONE;
-        waiting.begin();
-        // Its siglongjmp: no end. The same thread closes, or waits again.
-        assert_eq!(waiting.others(), 0);
-        waiting.begin();
-        waiting.end();
-        assert_eq!(waiting.all(), 0);
-        waiting.begin();
-        std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(waiting.others(), 1));
-        });
     }
 }
