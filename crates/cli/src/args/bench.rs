@@ -38,7 +38,7 @@ pub enum What {
     Think(Think),
     /// CPU time that streams use while nothing is sent
     Idle(Idle),
-    /// What calls cost on descriptors that are no streams, plain and with the library
+    /// What calls cost on descriptors that are no streams, and a fork, plain and with the library
     Passthrough(Against),
     /// How long a program takes that does nothing, plain and with the library
     Start(Against),

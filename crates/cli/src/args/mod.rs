@@ -60,7 +60,7 @@ pub struct Stat {
 /// Run Redis, nginx, PostgreSQL and other programs plain and accelerated, and compare
 #[derive(clap::Args)]
 pub struct Demo {
-    /// These programs, with all their measures: sockperf, iperf3, redis, memcached, nginx, haproxy,
+    /// These programs, with all their measures: sockperf, iperf3, redis, memcached, nginx, workers, haproxy,
     /// postgres, node, java, asyncio
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub only: Vec<String>,

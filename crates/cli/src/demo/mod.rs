@@ -33,12 +33,13 @@ pub use stage::Mode;
 pub use table::{Round, Row};
 
 /// In the order in which they are shown.
-const RECIPES: [&Recipe; 10] = [
+const RECIPES: [&Recipe; 11] = [
     &sockperf::SOCKPERF,
     &iperf3::IPERF3,
     &redis::REDIS,
     &memcached::MEMCACHED,
     &nginx::NGINX,
+    &nginx::WORKERS,
     &haproxy::HAPROXY,
     &postgres::POSTGRES,
     &node::NODE,

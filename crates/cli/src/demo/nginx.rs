@@ -1,4 +1,5 @@
-//! nginx: a master, one worker, files of several sizes; and one nginx as the proxy of another.
+//! nginx: a master, one worker, files of several sizes; one nginx as the proxy of another; and several workers
+//! that each listen at the same port.
 
 use std::fs;
 
@@ -48,17 +49,32 @@ pub const NGINX: Recipe = Recipe {
     ],
 };
 
+/// The kernel deals connections to the workers by SO_REUSEPORT (socket(7)).
+pub const WORKERS: Recipe = Recipe {
+    name: "workers",
+    packages: "nginx wrk",
+    programs: &["nginx", "wrk"],
+    serve: |stage| Ok(vec![start(stage, "front", stage.port, 4)?]),
+    measures: &[],
+    more: &[Measure {
+        name: "nginx, 4 workers, 1 KB file, 64 connections",
+        unit: "requests/s",
+        better: Better::Higher,
+        run: |stage| load(stage, 64, "1K"),
+    }],
+};
+
 fn serve(stage: &Stage) -> Result<Vec<Server>> {
-    let front = start(stage, "front", stage.port)?;
+    let front = start(stage, "front", stage.port, 1)?;
     Ok(vec![front, serve_behind(stage)?])
 }
 
 /// The same server at the port behind.
 pub fn serve_behind(stage: &Stage) -> Result<Server> {
-    start(stage, "behind", stage.port_behind)
+    start(stage, "behind", stage.port_behind, 1)
 }
 
-fn start(stage: &Stage, name: &str, port: u16) -> Result<Server> {
+fn start(stage: &Stage, name: &str, port: u16, workers: u32) -> Result<Server> {
     let folder = stage.folder.join(name);
     let files = folder.join("sendfile");
     fs::create_dir_all(&files)?;
@@ -69,18 +85,19 @@ fn start(stage: &Stage, name: &str, port: u16) -> Result<Server> {
         fs::write(files.join(file), vec![b'x'; size])?;
     }
     let folder = folder.display().to_string();
-    fs::write(format!("{folder}/nginx.conf"), configuration(stage, &folder, port))?;
+    fs::write(format!("{folder}/nginx.conf"), configuration(stage, &folder, port, workers))?;
     let arguments = ["-p", &folder, "-c", "nginx.conf", "-e", "error.log"];
     stage.command("nginx").args(arguments).serve_at(port)
 }
 
-fn configuration(stage: &Stage, folder: &str, port: u16) -> String {
+fn configuration(stage: &Stage, folder: &str, port: u16, workers: u32) -> String {
     let port_behind = stage.port_behind;
+    let shared = if workers > 1 { " reuseport" } else { "" };
     let user = if stage.is_root { "user root;" } else { "" };
     format!(
         "{user}
         daemon off;
-        worker_processes 1;
+        worker_processes {workers};
         pid nginx.pid;
         events {{ worker_connections 1024; }}
         http {{
@@ -97,7 +114,7 @@ fn configuration(stage: &Stage, folder: &str, port: u16) -> String {
                 keepalive_requests 100000000;
             }}
             server {{
-                listen 127.0.0.1:{port};
+                listen 127.0.0.1:{port}{shared};
                 root {folder};
                 location /sendfile/ {{ sendfile on; }}
                 location /behind/ {{

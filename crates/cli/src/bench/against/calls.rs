@@ -1,4 +1,4 @@
-//! `passthrough`: what calls cost on descriptors that are no streams.
+//! `passthrough`: what calls cost on descriptors that are no streams, and what a fork costs.
 //!
 //! The calls are made in a process of their own, which is this executable with a hidden command,
 //! plain or with the library. They go through the symbols that the library puts itself before. They
@@ -38,7 +38,7 @@ struct Call {
     once: fn([RawFd; 2], &mut [u8; BYTES]),
 }
 
-const CALLS: [Call; 10] = [
+const CALLS: [Call; 11] = [
     Call { what: "write to /dev/null", open: null, once: |fds, buffer| write(fds[1], buffer) },
     Call { what: "read from /dev/zero", open: zero, once: |fds, buffer| read(fds[0], buffer) },
     Call { what: "write and read, pipe", open: pipe, once: write_and_read },
@@ -53,6 +53,7 @@ const CALLS: [Call; 10] = [
     Call { what: "fcntl F_GETFL, pipe", open: pipe, once: |fds, _| get_flags(fds[0]) },
     Call { what: "dup and close, pipe", open: pipe, once: |fds, _| dup_and_close(fds[0]) },
     Call { what: "open and close /dev/null", open: null, once: |_, _| open_and_close() },
+    Call { what: "fork of a child that ends, waitpid", open: null, once: |_, _| fork_and_wait() },
 ];
 
 /// Behind the names of calls that were made beside a stream.
@@ -226,6 +227,16 @@ fn open_and_close() {
     if let Ok(fd) = open(c"/dev/null", libc::O_RDWR) {
         close(fd);
     }
+}
+
+fn fork_and_wait() {
+    // SAFETY: the child makes one call, which ends it.
+    unsafe {
+        match libc::fork() {
+            0 => libc::_exit(0),
+            child => libc::waitpid(child, std::ptr::null_mut(), 0),
+        }
+    };
 }
 
 fn close(fd: RawFd) {

@@ -226,10 +226,10 @@ const BARS: &[BarPlot] = &[
     BarPlot {
         part: Part::Passthrough,
         file: "passthrough.svg",
-        title: "Calls on descriptors that are no streams",
+        title: "Calls on descriptors that are no streams, and fork",
         x: "ns",
         unit: "ns",
-        is_logarithmic: false,
+        is_logarithmic: true,
         groups: calls,
     },
     BarPlot {

@@ -92,7 +92,7 @@ fn heading(part: Part) -> &'static str {
         Part::Streams => "Request and reply through epoll over many streams",
         Part::Think => "Half a round trip with pauses",
         Part::Idle => "CPU time of idle streams",
-        Part::Passthrough => "Calls on descriptors that are no streams",
+        Part::Passthrough => "Calls on descriptors that are no streams, and fork",
         Part::Start => "Start of a program",
         Part::Apps => "Programs",
     }
