@@ -191,6 +191,11 @@ impl Subject<'_> {
         let set = set_of(&[fd]);
         let changes = || epoll_control(set, libc::EPOLL_CTL_MOD, fd);
         self.count("kernel: epoll_ctl MOD", peer, nothing, changes, 0, nothing);
+        let renews = || {
+            epoll_control(set, libc::EPOLL_CTL_DEL, fd)
+                + epoll_control(set, libc::EPOLL_CTL_ADD, fd)
+        };
+        self.count("kernel: epoll_ctl DEL and ADD", peer, nothing, renews, 0, nothing);
         message(peer);
         self.count("kernel: epoll_wait, ready", peer, nothing, || epoll_wait(set, 0), 1, nothing);
         assert_eq!(recv(fd, &mut room, 0), 8, "the last message");
