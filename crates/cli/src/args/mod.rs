@@ -67,6 +67,9 @@ pub struct Demo {
     /// All programs with all their measures, and not just the usual ones
     #[arg(long, conflicts_with = "only")]
     pub all: bool,
+    /// Only measures whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub measure: String,
     /// How often plain and accelerated take turns; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,

@@ -82,14 +82,13 @@ fn chosen(args: &args::Demo) -> Result<Vec<&'static Recipe>> {
     if let Some(name) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
         bail!("there is no demo of {name}; there are {}", known.join(", "));
     }
-    let is_chosen = |recipe: &Recipe| match args.only.as_slice() {
-        [] => recipe.measures(args.all).next().is_some(),
-        names => names.iter().any(|name| name == recipe.name),
-    };
+    let is_named =
+        |recipe: &Recipe| args.only.is_empty() || args.only.iter().any(|name| name == recipe.name);
+    let is_chosen = |recipe: &Recipe| is_named(recipe) && args.measures_of(recipe).next().is_some();
     Ok(RECIPES.into_iter().filter(|recipe| is_chosen(recipe)).collect())
 }
 
-/// All measures of one recipe. What fails makes a row that says so; only an interruption ends the
+/// The measures of one recipe. What fails makes a row that says so; only an interruption ends the
 /// demo.
 fn show(recipe: &Recipe, theatre: &Theatre, args: &args::Demo) -> Result<Vec<Row>> {
     let sides = match sides(recipe, theatre, args) {
@@ -99,7 +98,7 @@ fn show(recipe: &Recipe, theatre: &Theatre, args: &args::Demo) -> Result<Vec<Row
     let row = |measure: &Measure| {
         rounds(measure, &sides, args.rounds).or_else(|error| failed(measure.name, &error))
     };
-    recipe.measures(args.is_whole()).map(row).collect()
+    args.measures_of(recipe).map(row).collect()
 }
 
 fn failed(name: &str, error: &anyhow::Error) -> Result<Row> {
@@ -155,9 +154,10 @@ fn verdict(rows: &[Row], modes: &[Mode]) -> Result<()> {
 }
 
 impl args::Demo {
-    /// Whether all measures of a recipe are taken.
-    fn is_whole(&self) -> bool {
-        self.all || !self.only.is_empty()
+    /// The usual ones, unless something was named.
+    fn measures_of(&self, recipe: &Recipe) -> impl Iterator<Item = &'static Measure> + '_ {
+        let whole = self.all || !self.only.is_empty() || !self.measure.is_empty();
+        recipe.measures(whole).filter(|measure| measure.name.contains(&self.measure))
     }
 
     fn modes(&self) -> &'static [Mode] {
@@ -178,12 +178,13 @@ mod tests {
     fn demo(only: &[&str], all: bool) -> args::Demo {
         let only = only.iter().map(|name| (*name).to_owned()).collect();
         let (one_side, json, plain_only) = (false, false, false);
-        args::Demo { only, all, rounds: 1, seconds: 1, one_side, json, plain_only }
+        let measure = String::new();
+        args::Demo { only, all, measure, rounds: 1, seconds: 1, one_side, json, plain_only }
     }
 
     fn names(args: &args::Demo) -> Vec<&'static str> {
         let recipes = chosen(args).unwrap().into_iter();
-        let measures = recipes.flat_map(|recipe| recipe.measures(args.is_whole()));
+        let measures = recipes.flat_map(|recipe| args.measures_of(recipe));
         measures.map(|measure| measure.name).collect()
     }
 
@@ -195,6 +196,13 @@ mod tests {
         let one_by_one: Vec<&str> =
             RECIPES.iter().flat_map(|recipe| names(&demo(&[recipe.name], false))).collect();
         assert_eq!(one_by_one, all);
+    }
+
+    #[test]
+    fn measures_can_be_chosen_by_a_part_of_their_names() {
+        let of = |measure: &str| names(&args::Demo { measure: measure.into(), ..demo(&[], false) });
+        assert_eq!(of("1 MB"), ["nginx 1 MB file, 8 connections"]);
+        assert!(of("no such measure").is_empty());
     }
 
     /// The rounds of a measure are found by its name.

@@ -11,6 +11,7 @@ use crate::demo::{self, Row};
 pub fn take(rounds: u32, seconds: u32, is_quick: bool) -> Result<(Vec<Trial>, Vec<String>)> {
     let (rows, mut left_out) = demo::play(&Demo {
         only: Vec::new(),
+        measure: String::new(),
         all: !is_quick,
         rounds,
         seconds,
