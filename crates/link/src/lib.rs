@@ -48,6 +48,8 @@ pub struct Link {
     alive: AtomicBool,
     /// The time of the last of our doings elsewhere that the peer was told of.
     told: AtomicU64,
+    /// How many polls of this process sleep by it.
+    polled: AtomicU32,
     /// Slot to the index of the stream in the program's table.
     streams: Box<[AtomicU32]>,
     pub slots: Slots,
@@ -72,9 +74,24 @@ impl Link {
             peer_pid: peer.1,
             alive: AtomicBool::new(true),
             told: AtomicU64::new(0),
+            polled: AtomicU32::new(0),
             streams: (0..count).map(|_| AtomicU32::new(VACANT)).collect(),
             slots: Slots::new(count),
         }
+    }
+
+    /// A poll begins to sleep by the link's bell and its words, which are kept until it has left.
+    pub fn enter_poll(&self) {
+        self.polled.fetch_add(1, SeqCst);
+    }
+
+    pub fn leave_poll(&self) {
+        self.polled.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether some poll sleeps so.
+    pub fn is_polled(&self) -> bool {
+        self.polled.load(SeqCst) > 0
     }
 
     /// Whether the peer is still there, as far as is known.

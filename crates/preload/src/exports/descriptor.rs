@@ -77,12 +77,13 @@ fn control(
     genuine: impl FnOnce() -> c_int,
 ) -> c_int {
     let takes_number = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
-    let result = if takes_number || handles::may_be_own(fd) {
+    let lasts = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+    let result = if takes_number || !lasts && handles::may_be_own(fd) {
         with_numbers(|| of_theirs(fd, genuine))
     } else {
         // It may last.
         numbers_settled();
-        genuine()
+        of_theirs(fd, genuine)
     };
     noted(result, |result| calls::after_fcntl(fd, command, argument, result))
 }

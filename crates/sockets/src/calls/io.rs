@@ -202,7 +202,8 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
             }
             let generation = socket.generation.load(Acquire);
             let request = send::Request { fd, generation, vector, flags };
-            if send::is_large(socket, request) {
+            // The generation is that of the descriptor's stream if the descriptor still names it.
+            if send::is_large(socket, request) && table::get(fd) == Entry::Socket(index) {
                 return send::send(index, socket, request, genuine);
             }
             threads::add(&socket.native_send, 1);

@@ -308,7 +308,8 @@ fn count_waiting(socket: &Socket, request: Request<'_>, waits: bool, waiting: &m
         return;
     }
     let mut recv = socket.recv.lock();
-    if socket.generation.load(Relaxed) == request.generation {
+    // A stream that was closed is free before its place counts as another's.
+    if socket.generation.load(Relaxed) == request.generation && socket.mode() != Mode::Free {
         *waiting = true;
         recv.waiting.begin(request.looks());
     }

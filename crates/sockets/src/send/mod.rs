@@ -118,7 +118,10 @@ fn send_waiting(
         let watch = looked.then(|| Watch::new(socket, true));
         let (attempt, by_itself) = {
             let mut side = socket.send.lock();
-            let attempt = if socket.generation.load(Relaxed) != request.generation {
+            // A stream that was closed is free before its place counts as another's.
+            let is_there = socket.generation.load(Relaxed) == request.generation
+                && socket.mode() != Mode::Free;
+            let attempt = if !is_there {
                 Attempt::Closed
             } else if socket.mode() == Mode::Plain {
                 // Counted under the lock: it is not attached meanwhile.

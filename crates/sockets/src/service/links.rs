@@ -12,7 +12,7 @@ use super::offers::{close_passed, Offered};
 use super::{running, Work};
 use crate::attach;
 use crate::pool;
-use crate::wait::{epoll, poll};
+use crate::wait::epoll;
 
 /// Links that are gone and that nobody stands on, but whose bells a poll may yet sleep by.
 static UNRETIRED: Lock<Vec<&'static Link>> = Lock::new(Vec::new());
@@ -51,7 +51,7 @@ pub fn retire_if_empty(link: &'static Link) {
     }
     epoll::forget_link(link);
     // Who is counted later finds no stream on it.
-    if poll::somebody_sleeps() {
+    if link.is_polled() {
         let mut unretired = UNRETIRED.lock();
         if !unretired.iter().any(|known| core::ptr::eq(*known, link)) {
             unretired.push(link);
@@ -63,12 +63,18 @@ pub fn retire_if_empty(link: &'static Link) {
 
 /// Now and then: those that could not be retired when their last stream left.
 pub(super) fn retire_others() {
-    if !SOME_UNRETIRED.load(Relaxed) || poll::somebody_sleeps() {
+    if !SOME_UNRETIRED.load(Relaxed) {
         return;
     }
     let mut unretired = UNRETIRED.lock();
-    SOME_UNRETIRED.store(false, Relaxed);
-    unretired.drain(..).for_each(Link::retire);
+    unretired.retain(|link| {
+        let stays = link.is_polled();
+        if !stays {
+            link.retire();
+        }
+        stays
+    });
+    SOME_UNRETIRED.store(!unretired.is_empty(), Relaxed);
 }
 
 /// In a forked child: the links are the parent's.

@@ -145,18 +145,18 @@ pub(crate) fn for_a_moment<T>(
     act: impl FnOnce(i32) -> T,
 ) -> Result<T> {
     let numbers = Numbers::hold();
-    let mut fd = make()?;
-    // Where every number is the program's, it waits for this one.
-    let numbers = match has_room() {
-        true => {
-            fd = place_high(fd)?;
-            None
-        }
-        false => Some(numbers),
-    };
-    let result = act(fd);
-    close(fd);
+    let low = make()?;
+    if !has_room() {
+        // Every number is the program's, which waits for this one.
+        let result = act(low);
+        close(low);
+        return Ok(result);
+    }
+    let high = place_high(low);
     drop(numbers);
+    let high = high?;
+    let result = act(high);
+    close(high);
     Ok(result)
 }
 

@@ -355,7 +355,10 @@ fn sleep_once(
     let links = held.links();
     bell_box.join(&links);
     SLEEPERS.fetch_add(1, SeqCst);
-    links.iter().for_each(|link| link.own_ready().announce_sleep());
+    for link in &links {
+        link.enter_poll();
+        link.own_ready().announce_sleep();
+    }
     let slept = Slept::Not;
     held.arm();
     let mut sleeper = Sleeper { links, held, counted, bell_box, list, left: None, signals, slept };
@@ -422,7 +425,10 @@ impl Sleeper<'_> {
     }
 
     fn wake(&mut self) {
-        self.links.iter().for_each(|link| link.own_ready().retract_sleep());
+        for link in &self.links {
+            link.own_ready().retract_sleep();
+            link.leave_poll();
+        }
         SLEEPERS.fetch_sub(1, SeqCst);
         forward_marks(&self.links);
         count_out(self.list, &self.counted);
