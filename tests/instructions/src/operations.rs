@@ -33,7 +33,7 @@ pub const OPERATIONS: &[Operation] = &[
     kernel("kernel: recv 8 bytes"),
     kernel("kernel: epoll_wait, ready"),
     kernel("kernel: epoll_ctl MOD"),
-    kernel("kernel: epoll_ctl DEL and ADD"),
+    Operation { name: "kernel: epoll_ctl DEL and ADD", system_calls: 2 },
     kernel("no socket: read 8 bytes"),
     kernel("no socket: write 8 bytes"),
     kernel("no socket: epoll_wait of no time"),

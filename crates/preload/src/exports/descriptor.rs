@@ -68,6 +68,20 @@ pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     copy_over(from, to, || unsafe { real::dup3(from, to, flags) })
 }
 
+fn takes_number(command: c_int) -> bool {
+    matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
+}
+
+/// A `fcntl` that takes a number, or is perhaps about one of ours.
+#[inline(always)]
+fn carefully(fd: c_int, command: c_int, genuine: impl FnOnce() -> c_int) -> c_int {
+    match command {
+        // They may last.
+        libc::F_SETLKW | libc::F_OFD_SETLKW => of_theirs(fd, genuine),
+        _ => with_numbers(|| of_theirs(fd, genuine)),
+    }
+}
+
 /// `fcntl` and `fcntl64`.
 #[inline(always)]
 fn control(
@@ -76,14 +90,12 @@ fn control(
     argument: *mut c_void,
     genuine: impl FnOnce() -> c_int,
 ) -> c_int {
-    let takes_number = matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
-    let lasts = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-    let result = if takes_number || !lasts && handles::may_be_own(fd) {
-        with_numbers(|| of_theirs(fd, genuine))
+    let result = if takes_number(command) || handles::may_be_own(fd) {
+        carefully(fd, command, genuine)
     } else {
         // It may last.
         numbers_settled();
-        of_theirs(fd, genuine)
+        genuine()
     };
     noted(result, |result| calls::after_fcntl(fd, command, argument, result))
 }

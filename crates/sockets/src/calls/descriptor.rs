@@ -379,22 +379,24 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl Fn() -> c_int) -> Ou
 }
 
 /// `fcntl`, after the genuine call.
+#[inline]
 pub fn after_fcntl(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) {
     if result < 0 {
         return;
     }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
-        libc::F_SETFL => {
-            if let Entry::Socket(index) = table::get(fd) {
-                let flags = argument as usize as c_int;
-                set_nonblocking(index, flags & libc::O_NONBLOCK != 0);
-                if flags & libc::O_ASYNC != 0 {
-                    touch_or_leave(index, Reason::UnsupportedOption);
-                }
-            }
-        }
+        libc::F_SETFL => flags_set(fd, argument as usize as c_int),
         _ => {}
+    }
+}
+
+fn flags_set(fd: c_int, flags: c_int) {
+    if let Entry::Socket(index) = table::get(fd) {
+        set_nonblocking(index, flags & libc::O_NONBLOCK != 0);
+        if flags & libc::O_ASYNC != 0 {
+            touch_or_leave(index, Reason::UnsupportedOption);
+        }
     }
 }
 

@@ -98,12 +98,17 @@ fn stand_aside() {
 #[inline]
 pub fn await_numbers() {
     if HOLDER.load(SeqCst) != 0 {
-        let me = threads::name();
-        wait_for(TURNS_MAX, || {
-            let holder = HOLDER.load(SeqCst);
-            (holder == 0 || holder == me).then_some(())
-        });
+        await_holder();
     }
+}
+
+#[cold]
+fn await_holder() {
+    let me = threads::name();
+    wait_for(TURNS_MAX, || {
+        let holder = HOLDER.load(SeqCst);
+        (holder == 0 || holder == me).then_some(())
+    });
 }
 
 /// Tries at once, then yields the core, then sleeps between the tries (about 100 ms in all).
