@@ -109,10 +109,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         }
         if error != 0 && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
             // Its connection is closed, and the answer to what was sent is under way: nobody looks before.
-            wait_until(ANSWER_NS_MAX, || {
-                let ends = libc::POLLERR | libc::POLLHUP;
-                handles::poll_now(socket.fd.load(Relaxed), 0) & ends != 0
-            });
+            await_reset(socket);
         }
         fin_if_due(socket, &mut send);
         if let Some(entry) = socket.entry() {
@@ -160,12 +157,28 @@ pub fn error_of_death(socket: &Socket) -> Option<i32> {
     take_error(socket)
 }
 
-/// As [`error_of_death`], for one who is not told of a broken pipe.
-pub fn reset_by_death(socket: &Socket) -> Option<i32> {
+/// Whether a receive that came to TCP's end is told of a reset in its place, by the peer's death. The FIN may be
+/// here before the answer to what was sent again, and that may be known to the re-send alone. The caller holds
+/// the receiving side.
+pub fn reset_by_death(socket: &Socket) -> bool {
     if socket.death_error.load(Relaxed) != libc::ECONNRESET {
-        return None;
+        return false;
     }
-    take_error(socket)
+    let answered = await_reset(socket);
+    let failed = socket.send.lock().failed.take().is_some();
+    let told = take_error(socket).is_some() || failed || !answered;
+    if told {
+        socket.death_error.store(0, Relaxed);
+    }
+    told
+}
+
+/// Until the connection has been reset; false if that lasts too long.
+fn await_reset(socket: &Socket) -> bool {
+    let ends = libc::POLLERR | libc::POLLHUP;
+    let answered = || handles::poll_now(socket.fd.load(Relaxed), 0) & ends != 0;
+    wait_until(ANSWER_NS_MAX, answered);
+    answered()
 }
 
 /// A receive took the error of a death behind a FIN from the kernel, which has not heard of that FIN: only

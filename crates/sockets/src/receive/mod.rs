@@ -501,7 +501,7 @@ fn attempt(
                     }
                     // Both are told by this one error.
                     let told = |recv: &mut RecvSide| {
-                        died_unread(socket) | core::mem::take(&mut recv.reset_pending)
+                        attach::reset_by_death(socket) | core::mem::take(&mut recv.reset_pending)
                     };
                     if at_end && already == 0 && (told(recv) || was_reset(socket)) {
                         return Ok(Attempt::Error(libc::ECONNRESET));
@@ -544,12 +544,8 @@ pub fn has_ended(socket: &Socket, offset: u64) -> bool {
     })
 }
 
-/// Whether the peer's process died with bytes unread, and what was sent again was answered with a reset.
-fn died_unread(socket: &Socket) -> bool {
-    attach::reset_by_death(socket) == Some(libc::ECONNRESET)
-}
-
-/// Whether the peer's process died so, of which TCP has heard before the link: a FIN that nobody asked for.
+/// Whether the peer's process died with bytes unread, of which TCP has heard before the link: a FIN that nobody
+/// asked for.
 fn has_died_unread(socket: &Socket) -> bool {
     let Some(link) = socket.link() else { return false };
     let slot = socket.slot.load(Relaxed);
@@ -567,7 +563,7 @@ pub fn ended_by_death(socket: &Socket, request: Request<'_>) -> bool {
     let _held = socket.recv.lock();
     let is_ours = socket.generation.load(Relaxed) == request.generation
         && matches!(socket.mode(), Mode::Attached | Mode::Left);
-    is_ours && died_unread(socket)
+    is_ours && attach::reset_by_death(socket)
 }
 
 /// Until the link has heard of such a death as well: the connections of a process that ends are closed
