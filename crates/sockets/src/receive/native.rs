@@ -14,15 +14,18 @@ use crate::pool::Socket;
 use crate::send::wanted;
 use crate::wait::blocking::{self, Patience};
 
-/// Whether a call that has slept waits on by calls that do not wait, and counted as waiting: its number was
-/// closed meanwhile, or somebody has set O_NONBLOCK. Others are the kernel's, which holds their file.
+/// Whether a call waits on by calls that do not wait, and counted as waiting: its number was closed meanwhile, or
+/// it has slept and somebody has set O_NONBLOCK. Others are the kernel's, which holds their file.
 pub(super) fn goes_on_by_itself(
     socket: &Socket,
     request: Request<'_>,
     patience: &Patience,
 ) -> bool {
     let closed = || socket.closing.load(SeqCst) || patience.renamed;
-    patience.has_slept() && (closed() || handles::is_nonblocking(request.fd))
+    match patience.has_slept() {
+        true => closed() || handles::is_nonblocking(request.fd),
+        false => closed() && !blocking::may_not_wait(socket, request.flags),
+    }
 }
 
 fn looks_for_all(flags: i32) -> bool {

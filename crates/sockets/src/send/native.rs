@@ -46,14 +46,15 @@ pub fn note_room(socket: &Socket, wanted: usize, result: isize) {
 
 /// Whether a call goes on by calls that do not wait, and counted as waiting: so it keeps its stream when somebody
 /// closes its number, and a handler that comes between two of them ends it. So does one that has slept or sent
-/// something, or that goes in pieces. Others are the kernel's.
+/// something, whose number was closed meanwhile, or that goes in pieces. Others are the kernel's.
 pub(super) fn goes_on_by_itself(
     socket: &Socket,
     request: Request<'_>,
     sent: usize,
     patience: &Patience,
 ) -> bool {
-    sent > 0 || patience.has_slept() || goes_in_pieces(socket, request)
+    let closed = || socket.closing.load(SeqCst) || patience.renamed;
+    sent > 0 || patience.has_slept() || closed() || goes_in_pieces(socket, request)
 }
 
 /// Gives the kernel some of the bytes behind the first `sent`, once it has room for any if the call may wait:

@@ -78,6 +78,10 @@ impl Work {
         if socket.generation.load(Relaxed) != generation || !socket.may_be_paired() {
             return;
         }
+        if self.service.stopping.load(SeqCst) {
+            // Whoever has it stopped holds what another start would wait for.
+            return search::put_off(socket, Reason::LinkFailed);
+        }
         for (at, link) in links_serving(&tuple.remote).into_iter().enumerate() {
             let at = at as u32;
             if at > tried && self.offer_by(index, generation, link, at, &tuple).is_ok() {

@@ -310,9 +310,11 @@ pub fn close(fd: i32) {
     CLOSING.fetch_sub(1, SeqCst);
 }
 
-/// The number is the program's from now on, and nobody closes it as ours.
+/// The number is the program's from now on, and nobody closes it as ours. Whoever takes it waits for what was
+/// unmarked before and is being closed.
 pub fn give(fd: i32) {
     own::mark(fd, false);
+    await_closing();
 }
 
 /// Whether the number was a descriptor of ours when the program had a list of its descriptors made, some time
