@@ -76,6 +76,12 @@ pub fn play(args: &args::Demo) -> Result<(Vec<Row>, Vec<String>)> {
     Ok((rows, left_out))
 }
 
+/// Of all measures.
+#[cfg(test)]
+pub fn names() -> Vec<&'static str> {
+    RECIPES.iter().flat_map(|recipe| recipe.measures(true)).map(|measure| measure.name).collect()
+}
+
 /// Those that were named; otherwise those with a measure to take.
 fn chosen(args: &args::Demo) -> Result<Vec<&'static Recipe>> {
     let known: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();

@@ -1,9 +1,10 @@
 //! `shunt bench all`: every measure, into a folder with the raw data, tables and plots; and
-//! `shunt bench table`: the figures of such a folder again.
+//! `shunt bench table`: the figures of such a folder again, and what is asked.
 //!
 //! Tables and plots are made of what the folder's CSV files say, read back, so that they can be
 //! made again from a folder alone.
 
+mod aims;
 mod apps;
 mod bars;
 mod curves;
@@ -67,7 +68,8 @@ pub fn table(args: &Table) -> Result<()> {
     if run.is_empty() {
         bail!("{} has no CSV files of `shunt bench all`", args.run.display());
     }
-    print!("{}", tables::figures(&run));
+    println!("{}", tables::figures(&run));
+    print!("{}", aims::table(&run));
     Ok(())
 }
 

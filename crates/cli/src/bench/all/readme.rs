@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use super::plan::Plan;
 use super::plots::Plot;
 use super::run::Run;
-use super::{name, tables};
+use super::{aims, name, tables};
 use crate::args::bench::Part;
 use crate::bench::machine::{self, Machine};
 use crate::calibrate;
@@ -27,6 +27,7 @@ impl Readme<'_> {
         text.push_str(&self.reading());
         text.push_str(&list("Warnings", &self.warnings));
         text.push_str(&list("What could not be measured", &self.not_measured));
+        text.push_str(&format!("## What is asked, and reached\n\n{}\n", aims::table(self.run)));
         for part in Part::value_variants() {
             text.push_str(&self.part(*part));
         }

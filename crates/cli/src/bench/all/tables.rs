@@ -18,7 +18,7 @@ const WAYS: [(Way, &str); 5] = [
     (Way::Copy, "copy limit"),
     (Way::Shunt, "Shunt"),
 ];
-const ABSENT: &str = "-";
+pub const ABSENT: &str = "-";
 
 pub fn title(way: Way) -> &'static str {
     WAYS.iter().find(|(it, _)| *it == way).map_or("", |(_, title)| title)
@@ -238,7 +238,7 @@ fn times(ratio: f64) -> String {
 }
 
 /// Figures to the right.
-fn markdown(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
+pub fn markdown(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let rule: Vec<&str> = (0..head.len()).map(|at| if at == 0 { "---" } else { "---:" }).collect();
     let mut text = line(&head);
