@@ -120,6 +120,15 @@ impl Policy {
         }
     }
 
+    /// Whether recent waits were so short that the next one is worth some looks before it is counted as a wait.
+    #[inline]
+    pub fn is_eager(&self) -> bool {
+        self.score.load(Relaxed) >= PAYS
+            && self.ban.load(Relaxed) == 0
+            && !self.beside.load(Relaxed)
+            && spin_ns_max() > 0
+    }
+
     /// Whether to give the core away before looking: nothing can happen while we have it.
     #[inline]
     pub fn yields_first(&self) -> bool {

@@ -78,11 +78,39 @@ pub fn get(fd: i32) -> Entry {
     }
 }
 
+/// A descriptor that was a socket when it was looked up.
+#[derive(Clone, Copy)]
+pub struct Named {
+    place: &'static AtomicU32,
+    word: u32,
+}
+
+impl Named {
+    /// The socket's index.
+    #[inline(always)]
+    pub fn index(self) -> u32 {
+        self.word >> TAG_BITS
+    }
+
+    /// Whether the descriptor names the same place still.
+    #[inline(always)]
+    pub fn is_still(self) -> bool {
+        self.place.load(Acquire) == self.word
+    }
+}
+
 /// The socket that `fd` is, if it is one.
 #[inline(always)]
+pub fn named(fd: i32) -> Option<Named> {
+    let place = place(fd)?;
+    let word = place.load(Acquire);
+    (word & TAGS == SOCKET).then_some(Named { place, word })
+}
+
+/// As [`named`], by its index.
+#[inline(always)]
 pub fn socket(fd: i32) -> Option<u32> {
-    let word = place(fd)?.load(Acquire);
-    (word & TAGS == SOCKET).then_some(word >> TAG_BITS)
+    named(fd).map(Named::index)
 }
 
 /// Sets what `fd` is and returns what it was. Numbers beyond the table (4 million) stay foreign.

@@ -21,6 +21,7 @@ use shunt_stream::{Reader, Writer};
 
 use crate::inherit::Kin;
 use crate::receive::flow::Flow;
+use crate::table::Named;
 
 mod stirred;
 mod waiting;
@@ -500,18 +501,18 @@ impl Socket {
         }
     }
 
-    /// The socket in a place, if it is attached.
+    /// The socket that a descriptor names, if it is attached.
     #[inline(always)]
-    pub fn attached(index: u32) -> Option<&'static Socket> {
-        let socket = get(index);
+    pub fn attached(named: Named) -> Option<&'static Socket> {
+        let socket = get(named.index());
         (socket.mode.load(Acquire) == Mode::Attached as u8).then_some(socket)
     }
 
-    /// Whether this place, of that index, has the descriptor's stream, and it is attached. As long as the
-    /// caller holds one of the stream's locks, it stays so.
+    /// Whether the descriptor by which this place was found names it still, and its stream is attached. As long as
+    /// the caller holds one of the stream's locks, it stays so.
     #[inline(always)]
-    pub fn is_attached_as(&self, fd: i32, index: u32) -> bool {
-        self.mode.load(Acquire) == Mode::Attached as u8 && crate::table::socket(fd) == Some(index)
+    pub fn is_attached_as(&self, named: Named) -> bool {
+        self.mode.load(Acquire) == Mode::Attached as u8 && named.is_still()
     }
 
     pub fn set_mode(&self, mode: Mode) {

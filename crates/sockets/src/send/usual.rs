@@ -11,38 +11,38 @@ use shunt_os::{lock::Guard, park};
 use super::{count_sent, wanted};
 use crate::pool::{SendSide, Socket};
 use crate::receive::is_no_address;
-use crate::table;
+use crate::table::{self, Named};
 
 const FLAGS: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 /// The bytes that the ring took: all of them, or 0 if the call is none of these.
 #[inline(always)]
 pub fn send_at_once(fd: c_int, base: *const c_void, len: usize, flags: c_int) -> isize {
-    let Some(index) = table::socket(fd) else { return 0 };
+    let Some(named) = table::named(fd) else { return 0 };
     if flags & !FLAGS != 0 {
         return 0;
     }
-    put(fd, index, base.cast(), len) as isize
+    put(named, base.cast(), len) as isize
 }
 
 /// As [`send_at_once`], of several parts.
 #[inline]
 pub fn send_parts_at_once(fd: c_int, parts: &[iovec], flags: c_int) -> usize {
     const PARTS_MAX: usize = 64;
-    let Some(index) = table::socket(fd) else { return 0 };
+    let Some(named) = table::named(fd) else { return 0 };
     if flags & !FLAGS != 0 || parts.len() > PARTS_MAX {
         return 0;
     }
-    put_parts(fd, index, parts)
+    put_parts(named, parts)
 }
 
 #[inline(never)]
-fn put(fd: c_int, index: u32, base: *const u8, len: usize) -> usize {
-    let Some(socket) = Socket::attached(index) else { return 0 };
+fn put(named: Named, base: *const u8, len: usize) -> usize {
+    let Some(socket) = Socket::attached(named) else { return 0 };
     if !(1..=shm::PIECE).contains(&len) || is_no_address(base.cast_mut().cast()) {
         return 0;
     }
-    let Some(mut side) = lock(socket, fd, index) else { return 0 };
+    let Some(mut side) = lock(socket, named) else { return 0 };
     let sent = match ring(socket, &mut side) {
         // SAFETY: the program's own buffer.
         Some(ring) => unsafe { ring.try_send_piece(base, len) },
@@ -52,8 +52,8 @@ fn put(fd: c_int, index: u32, base: *const u8, len: usize) -> usize {
 }
 
 #[inline(never)]
-fn put_parts(fd: c_int, index: u32, parts: &[iovec]) -> usize {
-    let Some(socket) = Socket::attached(index) else { return 0 };
+fn put_parts(named: Named, parts: &[iovec]) -> usize {
+    let Some(socket) = Socket::attached(named) else { return 0 };
     // Looked at first, so that their sum is one.
     let long = |part: &iovec| part.iov_len > shm::PIECE;
     let bad = |part: &iovec| long(part) || part.iov_len > 0 && is_no_address(part.iov_base);
@@ -64,7 +64,7 @@ fn put_parts(fd: c_int, index: u32, parts: &[iovec]) -> usize {
     if !(1..=shm::PIECE).contains(&len) {
         return 0;
     }
-    let Some(mut side) = lock(socket, fd, index) else { return 0 };
+    let Some(mut side) = lock(socket, named) else { return 0 };
     let all = parts.iter().map(|part| Part { base: part.iov_base.cast(), len: part.iov_len });
     let sent = match ring(socket, &mut side) {
         // SAFETY: the program's own buffers.
@@ -76,10 +76,10 @@ fn put_parts(fd: c_int, index: u32, parts: &[iovec]) -> usize {
 
 /// The sending side of a stream, if the descriptor is still its.
 #[inline(always)]
-fn lock(socket: &Socket, fd: c_int, index: u32) -> Option<Guard<'_, SendSide>> {
+fn lock(socket: &Socket, named: Named) -> Option<Guard<'_, SendSide>> {
     park::test_cancel();
     let side = socket.send.lock();
-    socket.is_attached_as(fd, index).then_some(side)
+    socket.is_attached_as(named).then_some(side)
 }
 
 /// What the call took.
