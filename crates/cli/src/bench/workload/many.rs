@@ -28,7 +28,7 @@ const FIRST_MESSAGES: usize = 4;
 const MESSAGES_IN_A_PASS: usize = 2;
 const PASSES_MIN: usize = 6;
 const STREAMS_PER_FURTHER_PASS: usize = 100;
-const PASSES_MAX: usize = 36;
+const PASSES_MAX: usize = 80;
 /// Before each pass and after the last: what set-up leaves to other threads goes on meanwhile.
 const SETTLE: Duration = Duration::from_millis(60);
 const OUTSTANDING_AT_SET_UP: usize = 32;
@@ -139,7 +139,8 @@ impl Client {
         }
         let count = client.streams.len();
         let messages = count * MESSAGES_IN_A_PASS;
-        for _ in 0..(PASSES_MIN + count / STREAMS_PER_FURTHER_PASS).min(PASSES_MAX) {
+        let further = if way == Way::Shunt { count / STREAMS_PER_FURTHER_PASS } else { 0 };
+        for _ in 0..(PASSES_MIN + further).min(PASSES_MAX) {
             std::thread::sleep(SETTLE);
             let all = (0..count).collect();
             client.exchange_some(all, OUTSTANDING_AT_SET_UP, messages)?;
