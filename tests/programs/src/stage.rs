@@ -162,6 +162,12 @@ impl Stage {
         self.segments().iter().map(|segment| segment.totals.streams_reverted).sum()
     }
 
+    /// Ends of streams that were on a ring.
+    pub fn upgraded(&self) -> u64 {
+        let [.., upgraded] = self.sums();
+        upgraded
+    }
+
     pub fn counters(&self) -> String {
         let [streams, eligible, both, upgraded] = self.sums();
         format!("{streams} streams, {upgraded} upgraded, {both} of {eligible} eligible")

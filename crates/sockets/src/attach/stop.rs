@@ -131,8 +131,8 @@ pub fn settle_before_end() {
                 fin_if_due(socket, &mut send);
             }
         } else if unread {
-            let message = Message::of(Kind::Yield, socket.slot.load(Relaxed)).encode();
-            asked |= handles::send_message(link.control, &message, &[]).is_ok();
+            asked |= link.is_alive();
+            say(link, Message::of(Kind::Yield, socket.slot.load(Relaxed)));
         }
     });
     asked |= service::hurry_orphans();

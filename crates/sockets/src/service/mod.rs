@@ -35,6 +35,9 @@ pub use orphans::{has_orphans, hurry_orphans, keep_after_close};
 const STACK_BYTES: usize = 128 * 1024;
 /// The thread works for some microseconds at a time, and somebody waits for it.
 const TURN_NS: u64 = 100_000;
+/// Between attempts to say what did not fit into a link's channel: at first, and while nothing of it fits.
+const PAUSE_NS: u64 = 1_000_000;
+const PAUSE_NS_MAX: u64 = 64_000_000;
 /// Slots of the first link to a process; further links to the same process have more.
 const SLOTS_FIRST: u32 = 64;
 const SLOTS_MAX: u32 = 4096;
@@ -51,6 +54,8 @@ pub enum Request {
     Flush { index: u32, generation: u32 },
     /// Send a control message that did not fit.
     Tell { link: &'static Link, message: Message },
+    /// Accept an offer, by a message that did not fit.
+    Accept(offers::Accepted),
     /// Finish what a closed stream left.
     Finish(Orphan),
 }
@@ -84,6 +89,10 @@ struct Work {
     orphans: Vec<Orphan>,
     by_ports: ByPorts,
     next_offer: u64,
+    /// What did not fit into links' channels, until when it waits, and for how long it did.
+    unsaid: Vec<(&'static Link, Request)>,
+    unsaid_until: u64,
+    pause_ns: u64,
 }
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(null_mut());
@@ -238,6 +247,9 @@ extern "C" fn body(argument: *mut c_void) -> *mut c_void {
         orphans: Vec::new(),
         by_ports: ByPorts::default(),
         next_offer: 1,
+        unsaid: Vec::new(),
+        unsaid_until: 0,
+        pause_ns: PAUSE_NS,
     };
     shunt_os::raw::take_short_turns(TURN_NS);
     work.run();
@@ -323,7 +335,7 @@ impl Work {
         while !self.service.stopping.load(SeqCst) {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
             let some_full = !self.service.full.lock().is_empty();
-            let timeout = if some_full { (FULL_NS_MAX / 1_000_000) as i32 } else { -1 };
+            let timeout = self.sleeps_ms(some_full);
             let Ok(count) = handles::epoll_wait(self.service.epoll, &mut events, timeout) else {
                 continue;
             };
@@ -336,6 +348,7 @@ impl Work {
                 let (data, what) = (event.u64, event.events);
                 self.dispatch(data, what);
             }
+            self.say_again();
         }
         self.wind_up();
     }
@@ -424,17 +437,55 @@ impl Work {
                     attach::flush(index, socket);
                 }
             }
-            Request::Tell { link, message } => {
-                // The channel is full only if the peer's service thread does not run; try again
-                // when it does.
-                let sent = handles::send_message(link.control, &message.encode(), &[]);
-                if sent.is_err_and(|e| e.0 == libc::EAGAIN) && link.is_alive() {
-                    shunt_os::raw::nanosleep(1_000_000);
-                    self.service.ask(Request::Tell { link, message });
-                }
-            }
+            Request::Tell { link, message } => self.say(link, message),
+            Request::Accept(accepted) => self.accept(accepted),
             Request::Finish(orphan) => self.take_in(orphan),
         }
+    }
+
+    /// Sends a control message; later if the channel is full.
+    fn say(&mut self, link: &'static Link, message: Message) {
+        let sent = handles::send_message(link.control, &message.encode(), &[]);
+        if sent.is_err_and(|error| error.0 == libc::EAGAIN) {
+            self.put_off(link, Request::Tell { link, message });
+        }
+    }
+
+    /// What did not fit into a link's channel, which is full if the peer's service thread does not run, or has as much to
+    /// say itself.
+    fn put_off(&mut self, link: &'static Link, request: Request) {
+        if self.unsaid.is_empty() {
+            self.pause_ns = PAUSE_NS;
+            self.unsaid_until = clock::now_ns() + self.pause_ns;
+        }
+        self.unsaid.push((link, request));
+    }
+
+    /// Says what did not fit, if it is time: of each link as much as fits now.
+    fn say_again(&mut self) {
+        if self.unsaid.is_empty() || clock::now_ns() < self.unsaid_until {
+            return;
+        }
+        let unsaid = core::mem::take(&mut self.unsaid);
+        let (before, pause_ns) = (unsaid.len(), self.pause_ns);
+        for (link, request) in unsaid.into_iter().filter(|(link, _)| link.is_alive()) {
+            match self.unsaid.iter().any(|(full, _)| core::ptr::eq(*full, link)) {
+                true => self.unsaid.push((link, request)),
+                false => self.serve(request),
+            }
+        }
+        let moved = self.unsaid.len() < before;
+        self.pause_ns = if moved { PAUSE_NS } else { (2 * pause_ns).min(PAUSE_NS_MAX) };
+        self.unsaid_until = clock::now_ns() + self.pause_ns;
+    }
+
+    /// How long the thread may sleep, in milliseconds; -1 is for ever.
+    fn sleeps_ms(&self, some_full: bool) -> i32 {
+        let full = some_full.then_some(FULL_NS_MAX);
+        let unsaid = || self.unsaid_until.saturating_sub(clock::now_ns());
+        let unsaid = (!self.unsaid.is_empty()).then(unsaid);
+        let least = full.into_iter().chain(unsaid).min();
+        least.map_or(-1, |ns| ns.div_ceil(1_000_000) as i32)
     }
 
     fn companion_event(&mut self, index: u32, socket: &'static Socket, events: u32) {

@@ -13,9 +13,11 @@ use shunt_stats::Reason;
 
 use super::handshake::show;
 use super::links::{free_if_last, links_serving, released, return_slot};
-use super::Work;
+use super::{Request, Work};
 use crate::pool::{self, Socket};
 use crate::{attach, search};
+
+/// What the peer was asked, and has not answered.
 pub(super) struct Offered {
     pub(super) id: u64,
     pub(super) index: u32,
@@ -25,6 +27,16 @@ pub(super) struct Offered {
     pub(super) tuple: Tuple,
     pub(super) slot: u32,
     pub(super) tried: u32,
+}
+
+/// A stream of the peer's offer that is attached here.
+#[derive(Clone, Copy)]
+pub struct Accepted {
+    link: &'static Link,
+    slot: u32,
+    index: u32,
+    generation: u32,
+    id: u64,
 }
 
 impl Work {
@@ -124,20 +136,35 @@ impl Work {
             }
             Some((slot, index, generation))
         })();
-        let answer =
-            |kind, slot| Message { kind, slot, id: message.id, tuple: Tuple::default() }.encode();
-        if let Some((slot, index, generation)) = outcome {
-            let accept = answer(Kind::Accept, slot);
-            let shown = show(pool::get(index), generation, |fd| {
-                handles::send_message(link.control, &accept, &[fd])
-            });
-            if !shown.is_err_and(|error| error.0 == libc::EBADF) {
-                return;
+        match outcome {
+            Some((slot, index, generation)) => {
+                self.accept(Accepted { link, slot, index, generation, id: message.id });
             }
-            // The program closed it meanwhile, and gives its own share of the slot back.
-            free_if_last(link, slot, link.side.other());
+            None => self.decline(link, message.id),
         }
-        let _ = handles::send_message(link.control, &answer(Kind::Decline, NO_SLOT), &[]);
+    }
+
+    /// Tells the peer that its stream is attached here, and shows it; later if the channel is full.
+    pub(super) fn accept(&mut self, accepted: Accepted) {
+        let Accepted { link, slot, index, generation, id } = accepted;
+        let answer = Message { kind: Kind::Accept, slot, id, tuple: Tuple::default() }.encode();
+        let shown = show(pool::get(index), generation, |fd| {
+            handles::send_message(link.control, &answer, &[fd])
+        });
+        match shown.map_err(|error| error.0) {
+            Err(libc::EAGAIN) => self.put_off(link, Request::Accept(accepted)),
+            Err(libc::EBADF) => {
+                // The program closed it meanwhile, and gives its own share of the slot back.
+                free_if_last(link, slot, link.side.other());
+                self.decline(link, id);
+            }
+            _ => {}
+        }
+    }
+
+    fn decline(&mut self, link: &'static Link, id: u64) {
+        let kind = Kind::Decline;
+        self.say(link, Message { kind, slot: NO_SLOT, id, tuple: Tuple::default() });
     }
 
     pub(super) fn take_offer(&mut self, link: &'static Link, id: u64) -> Option<Offered> {

@@ -1,9 +1,10 @@
 //! Language runtimes, each with its own idea of an event loop; the programs are in `apps/`.
 
 use crate::peer::{content, same, says};
-use crate::stage::Stage;
+use crate::stage::{Mode, Stage};
 use crate::Outcome;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub fn app(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("apps").join(name)
@@ -45,6 +46,32 @@ pub fn a_server_forks_under_two_thousand_streams(stage: &Stage) -> Outcome {
     match stage.reverted() {
         0 => Ok(()),
         some => Err(format!("{some} streams went back to TCP")),
+    }
+}
+
+/// More streams than a link holds, so that hundreds at a time are declined, and the answers do not fit into the
+/// channel between the two processes at once.
+pub fn streams_that_a_full_link_declines_come_to_another(stage: &Stage) -> Outcome {
+    const STREAMS: u64 = 3000;
+    // An answer that is lost is missed for ever.
+    const SECONDS_MAX: u64 = 60;
+    let (path, port) = (app("burst.py").to_string_lossy().into_owned(), stage.port());
+    let (number, file) = (port.to_string(), stage.path("enough"));
+    let mut server =
+        stage.application("python3").args([path.as_str(), "serve", &number]).listening_on(port)?;
+    let asks = [path.as_str(), "ask", &number, &STREAMS.to_string()].map(str::to_owned);
+    let client = stage.peer("python3").args(asks).args([&file]).start()?;
+    let end = Instant::now() + Duration::from_secs(SECONDS_MAX);
+    while stage.mode == Mode::Both && stage.upgraded() < 2 * STREAMS && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let upgraded = stage.upgraded();
+    stage.file("enough", "");
+    says(&client.text()?, "all answers right")?;
+    server.still_runs()?;
+    match stage.mode == Mode::Both && upgraded < 2 * STREAMS {
+        true => Err(format!("{upgraded} of {} ends were upgraded", 2 * STREAMS)),
+        false => Ok(()),
     }
 }
 

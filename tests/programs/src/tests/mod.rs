@@ -37,6 +37,7 @@ pub const ALL: &[Test] = tests![
     languages::python_threads_echo,
     languages::python_forks_echo,
     languages::a_server_forks_under_two_thousand_streams,
+    languages::streams_that_a_full_link_declines_come_to_another,
     languages::python_serves_files_to_curl,
     languages::node_serves_http,
     languages::java_selects_over_many_channels,

@@ -27,8 +27,8 @@ const END: u8 = b'e';
 const FIRST_MESSAGES: usize = 4;
 const MESSAGES_IN_A_PASS: usize = 2;
 const PASSES_MIN: usize = 6;
-const STREAMS_PER_FURTHER_PASS: usize = 100;
-const PASSES_MAX: usize = 80;
+const STREAMS_PER_FURTHER_PASS: usize = 50;
+const PASSES_MAX: usize = 135;
 /// Before each pass and after the last: what set-up leaves to other threads goes on meanwhile.
 const SETTLE: Duration = Duration::from_millis(60);
 const OUTSTANDING_AT_SET_UP: usize = 32;
