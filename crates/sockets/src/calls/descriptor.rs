@@ -119,7 +119,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         let recv = socket.recv.lock();
         let send = socket.send.lock();
         if recv.waiting.others() + send.waiting.others() > 0 {
-            if let Ok(kept) = handles::duplicate(fd) {
+            if let Ok(kept) = handles::duplicate_at_any_rate(fd) {
                 attach::renumber(index, socket, kept, attach::resends(&send));
                 socket.closing.store(true, SeqCst);
                 drop((recv, send));

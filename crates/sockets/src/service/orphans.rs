@@ -36,7 +36,7 @@ pub struct Orphan {
 /// if the service cannot keep one; otherwise the slot is its business.
 pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     let (Some(link), Some(service)) = (socket.link(), running()) else { return false };
-    let Ok(fd) = handles::duplicate(socket.fd.load(Relaxed)) else { return false };
+    let Ok(fd) = handles::duplicate_at_any_rate(socket.fd.load(Relaxed)) else { return false };
     let Some(producer) = send.producer.take() else {
         handles::close(fd);
         return false;

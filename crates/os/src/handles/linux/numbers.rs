@@ -139,7 +139,7 @@ pub fn forget_numbers() {
 /// # Errors
 /// EMFILE when there is no room; the low descriptor is closed in any case.
 pub fn place_high(fd: i32) -> Result<i32> {
-    let high = duplicate(fd);
+    let high = duplicate_at_any_rate(fd);
     close(fd);
     high
 }
@@ -151,15 +151,14 @@ pub(crate) fn for_a_moment<T>(
 ) -> Result<T> {
     let numbers = Numbers::hold();
     let low = make()?;
-    if !has_room() {
+    let Ok(high) = duplicate(low) else {
         // Every number is the program's, which waits for this one.
         let result = act(low);
         close(low);
         return Ok(result);
-    }
-    let high = place_high(low);
+    };
+    close(low);
     drop(numbers);
-    let high = high?;
     let result = act(high);
     close(high);
     Ok(result)
@@ -170,11 +169,9 @@ pub(crate) fn for_a_moment<T>(
 /// # Errors
 /// EMFILE also where the program is to have every number ([`has_room`]).
 pub fn keep_high(fd: i32) -> Result<i32> {
-    if has_room() {
-        return place_high(fd);
-    }
+    let high = duplicate(fd);
     close(fd);
-    Err(Errno(libc::EMFILE))
+    high
 }
 
 /// As before, of one that is yet to be made.
@@ -223,7 +220,11 @@ const TINY: u64 = 64;
 
 /// Whether the program's limit leaves room for numbers of ours.
 pub fn has_room() -> bool {
-    limit().is_ok_and(|limit| limit > TINY)
+    limit().is_ok_and(leaves_room)
+}
+
+fn leaves_room(limit: u64) -> bool {
+    limit > TINY
 }
 
 /// How many descriptors this process may have (RLIMIT_NOFILE).
@@ -237,17 +238,37 @@ fn limit() -> Result<u64> {
 /// So few numbers of ours that none is kept for a [`bequest`].
 const FEW: i32 = 64;
 
-/// Where our numbers start now, and whether the first is kept for a [`bequest`].
-fn lowest() -> Result<(i32, bool)> {
-    Ok(match i32::try_from(limit()?) {
+/// Where our numbers start with this limit, and whether the first is kept for a [`bequest`].
+fn lowest(limit: u64) -> (i32, bool) {
+    match i32::try_from(limit) {
         Ok(limit) if limit <= HIGH_FD + 400 => (limit - limit / 4, limit / 4 > FEW),
         _ => (HIGH_FD, true),
-    })
+    }
 }
 
 /// A second descriptor of the same open file, above the program's numbers and CLOEXEC.
+///
+/// # Errors
+/// EMFILE when there is no room, or where the program is to have every number ([`has_room`]).
 pub fn duplicate(fd: i32) -> Result<i32> {
-    let (lowest, is_kept) = lowest()?;
+    // The limit is read once: the program may lower it at any time.
+    match limit()? {
+        limit if leaves_room(limit) => duplicate_within(limit, fd),
+        _ => Err(Errno(libc::EMFILE)),
+    }
+}
+
+/// As [`duplicate`], and where the program is to have every number, one of the last of them: for what does its
+/// bytes more harm if it is not done.
+///
+/// # Errors
+/// EMFILE when there is no room.
+pub fn duplicate_at_any_rate(fd: i32) -> Result<i32> {
+    duplicate_within(limit()?, fd)
+}
+
+fn duplicate_within(limit: u64, fd: i32) -> Result<i32> {
+    let (lowest, is_kept) = lowest(limit);
     LOWEST_OWN.fetch_min(lowest, Relaxed);
     // From the moment it is there to the mark: nobody closes it.
     let _numbers = Numbers::hold();
@@ -271,7 +292,7 @@ pub fn make_room() {
 /// Leaves a file to the program that this process becomes, under a number that it knows: our first. The
 /// descriptor is not closed by exec. `None` if that number is not to be had.
 pub fn bequeath(file: i32) -> Option<i32> {
-    let (number, is_kept) = lowest().ok()?;
+    let (number, is_kept) = lowest(limit().ok()?);
     if !is_kept {
         return None;
     }
@@ -288,12 +309,12 @@ pub fn bequeath(file: i32) -> Option<i32> {
 
 /// Whether there is a number for [`bequeath`].
 pub fn keeps_bequests() -> bool {
-    lowest().is_ok_and(|(_, is_kept)| is_kept)
+    limit().is_ok_and(|limit| lowest(limit).1)
 }
 
 /// What the program that this process was before has left so, if it has: a memfd under that number.
 pub fn bequest() -> Option<i32> {
-    let (number, is_kept) = lowest().ok()?;
+    let (number, is_kept) = lowest(limit().ok()?);
     // SAFETY: no pointers.
     let is_there = is_kept && unsafe { sys!(libc::SYS_fcntl, number, libc::F_GET_SEALS) }.is_ok();
     is_there.then_some(number)
@@ -371,6 +392,31 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn a_tiny_limit_leaves_every_number_to_the_program() {
+        // SAFETY: the child makes system calls only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let limit = libc::rlimit { rlim_cur: TINY, rlim_max: TINY };
+            // SAFETY: no pointers that outlive the calls; the child is alone.
+            unsafe {
+                libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
+                let limited = libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0;
+                let none =
+                    [duplicate(0), eventfd(), keep_high_at_once(|| duplicate_at_any_rate(0))]
+                        .iter()
+                        .all(|got| got.is_err());
+                let lent = for_a_moment(|| Ok(libc::dup(0)), |fd| fd == 3) == Ok(true);
+                let at_any_rate = duplicate_at_any_rate(0).is_ok_and(|fd| (3..64).contains(&fd));
+                libc::_exit(i32::from(!(limited && none && lent && at_any_rate)));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours; room for the status.
+        let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((ended, status), (child, 0));
     }
 
     #[test]
