@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use core::mem::zeroed;
+use std::io::Write;
 
 use crate::handles::for_a_moment;
 use crate::{raw, sys, Result};
@@ -31,6 +32,14 @@ fn behind_name(stat: &[u8]) -> &[u8] {
     end.and_then(|at| stat.get(at + 2..)).unwrap_or_default()
 }
 
+/// The state in a stat file, whose path ends with NUL. Allocates nothing: a signal handler may ask.
+fn state(path: core::fmt::Arguments) -> Option<u8> {
+    let (mut bytes, mut text) = ([0; 64], [0; 256]);
+    bytes.as_mut_slice().write_fmt(path).ok()?;
+    let path = CStr::from_bytes_until_nul(&bytes).ok()?;
+    behind_name(start_of(path, &mut text).ok()?).first().copied()
+}
+
 /// When this process was started, in clock ticks since boot (field 22 of /proc/self/stat); 0 if that cannot be
 /// seen.
 pub fn own_start_time() -> u64 {
@@ -46,10 +55,13 @@ pub fn is_stopped(pid: i32) -> bool {
     if pid <= 0 {
         return false;
     }
-    let Ok(path) = std::ffi::CString::new(format!("/proc/{pid}/stat")) else { return false };
-    let mut text = [0; 256];
-    let Ok(stat) = start_of(&path, &mut text) else { return false };
-    matches!(behind_name(stat).first(), Some(b'T' | b't'))
+    matches!(state(format_args!("/proc/{pid}/stat\0")), Some(b'T' | b't'))
+}
+
+/// Whether a thread of this process runs or could, by its number (proc(5)): it sleeps in no call. False also if that
+/// cannot be seen.
+pub fn is_runnable(thread: i32) -> bool {
+    state(format_args!("/proc/self/task/{thread}/stat\0")) == Some(b'R')
 }
 
 /// An entry of an epoll set, as the kernel has it.

@@ -12,7 +12,7 @@ use crate::calls::counts;
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::wait::{epoll, poll};
-use crate::{attach, inherit, process, quiet, search, Outcome};
+use crate::{attach, inherit, process, quiet, receive, search, Outcome};
 
 /// What `fd` is, asking the kernel if nobody has yet. Only for calls that a socket is likely to
 /// get; others treat an unknown descriptor as foreign.
@@ -182,6 +182,7 @@ fn before_close(fd: i32) {
             if let Some(farewell) = release(index, fd) {
                 farewell.say(fd);
             }
+            receive::let_enter(pool::get(index));
         }
         Entry::Set(index) => {
             table::set(fd, Entry::Unknown);

@@ -159,6 +159,9 @@ pub struct Socket {
     /// Threads inside a native receive or wait, and inside a native send.
     pub native_recv: AtomicU32,
     pub native_send: AtomicU32,
+    /// The thread whose receive has slept on a ring and goes to the kernel by its number, which nobody may close
+    /// before it is there; 0 if none does.
+    pub entering: AtomicI32,
     pub messages_in: AtomicU32,
     pub messages_out: AtomicU32,
     pub bytes: AtomicU64,
@@ -438,6 +441,7 @@ impl Socket {
             native_polls: AtomicU32::new(0),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
+            entering: AtomicI32::new(0),
             messages_in: AtomicU32::new(0),
             messages_out: AtomicU32::new(0),
             bytes: AtomicU64::new(0),

@@ -10,7 +10,7 @@ use shunt_os::{handles, park, set_errno, threads};
 use shunt_ring::FUTEX;
 use shunt_stream::{End, ReaderOn, Words};
 
-use self::native::{goes_on_by_itself, insist, rest_natively};
+use self::native::{goes_on_by_itself, insist, rest_natively, Entering};
 use self::peek::{peek_over_the_seam, PEEK};
 use self::sources::{from_ring, from_tcp};
 use self::usual::Took;
@@ -29,6 +29,7 @@ mod remains;
 mod sources;
 pub mod usual;
 
+pub use native::let_enter;
 pub use remains::{receive_remains, remaining};
 pub use sources::{is_no_address, parts};
 
@@ -146,7 +147,7 @@ fn receive_waiting(
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
         // a cache line that a call which finds something does not need.
         let watch = looked.then(|| Watch::new(socket, false));
-        let (attempt, goes_on) = {
+        let (attempt, goes_on, entering) = {
             let mut recv = socket.recv.lock();
             let attempt = if socket.generation.load(Relaxed) != request.generation {
                 Attempt::Closed
@@ -204,11 +205,14 @@ fn receive_waiting(
                 Attempt::Native | Attempt::Gone => goes_on,
                 _ => false,
             };
+            let is_kernels = matches!(attempt, Attempt::Native | Attempt::Gone);
+            let enters = is_kernels && !goes_on && got == 0 && patience.has_slept();
+            let entering = enters.then(|| Entering::announce(socket));
             if *waiting && !keeps {
                 *waiting = false;
                 recv.waiting.end(request.looks());
             }
-            (attempt, goes_on)
+            (attempt, goes_on, entering)
         };
         match attempt {
             Attempt::Got(count) => {
@@ -273,6 +277,9 @@ fn receive_waiting(
             }
             Attempt::Gone if goes_on => {
                 return gone(socket).or_else(|| insist(socket, &mut patience, request));
+            }
+            Attempt::Gone if entering.is_some() => {
+                return gone(socket).or_else(|| Outcome::Genuine(genuine()));
             }
             Attempt::Gone => return gone(socket),
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),

@@ -4,11 +4,12 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_carriers::Part;
-use shunt_os::{handles, sys, Errno};
+use shunt_os::{handles, proc, raw, sys, Errno};
 
 use super::peek::PEEK;
 use super::sources::parts;
 use super::{ahead, Ahead, Request};
+use crate::attach;
 use crate::outcome::Outcome;
 use crate::pool::Socket;
 use crate::send::wanted;
@@ -26,6 +27,40 @@ pub(super) fn goes_on_by_itself(
         true => closed() || handles::is_nonblocking(request.fd),
         false => closed() && !blocking::may_not_wait(socket, request.flags),
     }
+}
+
+/// A call that has slept on a ring and makes the genuine call by its number.
+pub(super) struct Entering {
+    socket: &'static Socket,
+    thread: i32,
+}
+
+impl Entering {
+    /// Under the receive lock, which whoever closes the number takes as well before it looks ([`let_enter`]).
+    pub(super) fn announce(socket: &'static Socket) -> Entering {
+        let thread = raw::gettid();
+        socket.entering.store(thread, SeqCst);
+        Entering { socket, thread }
+    }
+}
+
+impl Drop for Entering {
+    fn drop(&mut self) {
+        let _ = self.socket.entering.compare_exchange(self.thread, 0, SeqCst, Relaxed);
+    }
+}
+
+/// Before the kernel closes a number of the socket's: a call that began before keeps its file, once it sleeps in the
+/// kernel. One that was cancelled there, or left by a handler's jump, is waited for in vain, and not for long.
+pub fn let_enter(socket: &Socket) {
+    const ENTRY_NS_MAX: u64 = 20_000_000;
+    let thread = socket.entering.load(SeqCst);
+    if thread == 0 || thread == raw::gettid() {
+        return;
+    }
+    let is_there = || socket.entering.load(SeqCst) != thread || !proc::is_runnable(thread);
+    attach::wait_until(ENTRY_NS_MAX, is_there);
+    let _ = socket.entering.compare_exchange(thread, 0, SeqCst, Relaxed);
 }
 
 fn looks_for_all(flags: i32) -> bool {
