@@ -9,6 +9,7 @@
 //! | page after | two rings of data a slot |
 
 use core::mem::{offset_of, size_of};
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 
@@ -177,6 +178,21 @@ impl Memory {
         unsafe { self.rings.leave(slot) };
     }
 
+    /// Gives back the pages of a ring that lie within `bytes` of it: they are zeros from now on, to both sides.
+    ///
+    /// # Safety
+    /// Nobody needs what is there, and the slot was [reached](Self::reach).
+    pub unsafe fn give_back(&self, slot: u32, writer: Side, bytes: Range<usize>) {
+        let start = bytes.start.next_multiple_of(PAGE);
+        let end = bytes.end.next_multiple_of(PAGE).min(self.place.ring_bytes as usize);
+        if start < end {
+            // SAFETY: inside the ring, which is whole pages.
+            let from = unsafe { self.data(slot, writer).add(start) };
+            // SAFETY: the caller vouches for it; what was not used of the last page is nobody's either.
+            unsafe { mapping::give_back(from.as_ptr(), end - start) };
+        }
+    }
+
     /// Gives the pages of a slot's rings back and zeroes its control words.
     pub fn reset_slot(&self, slot: u32) {
         assert!(slot < self.place.slots);
@@ -210,4 +226,37 @@ impl Memory {
 
 const fn libc_eproto() -> i32 {
     71
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_a_ring_gives_back_is_zero_and_its_neighbours_stay() {
+        const RING_BYTES: usize = 4 * PAGE;
+        let (memory, fd) = Memory::create(2, RING_BYTES as u32).expect("memory");
+        shunt_os::handles::close(fd);
+        for slot in 0..2 {
+            assert!(memory.reach(slot));
+            for side in [Side::Master, Side::Guest] {
+                // SAFETY: the ring's own bytes.
+                unsafe { memory.data(slot, side).write_bytes(1, RING_BYTES) };
+            }
+        }
+        // SAFETY: nobody needs what is there.
+        unsafe { memory.give_back(1, Side::Master, PAGE - 1..3 * PAGE + 1) };
+        // SAFETY: as above.
+        unsafe { memory.give_back(0, Side::Guest, 7..9) };
+        for slot in 0..2 {
+            for side in [Side::Master, Side::Guest] {
+                for at in 0..RING_BYTES {
+                    let given = slot == 1 && side == Side::Master && at >= PAGE;
+                    // SAFETY: inside the ring.
+                    let byte = unsafe { memory.data(slot, side).add(at).read() };
+                    assert_eq!(byte, u8::from(!given), "slot {slot}, {side:?}, byte {at}");
+                }
+            }
+        }
+    }
 }

@@ -34,6 +34,8 @@ enum Operation {
     GoUpAgain(u32),
     /// The reader crosses over to the segment that was begun.
     Cross,
+    /// The memory of an empty ring is given back.
+    Rest,
     /// Another process takes the end over at its last published state.
     NewProducer,
     NewConsumer,
@@ -62,6 +64,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => (index(), index()).prop_map(|(back, len)| CopyBack(back, len)),
         1 => (0u32..100_000).prop_map(GoUpAgain),
         3 => Just(Cross),
+        2 => Just(Rest),
         1 => Just(NewProducer),
         1 => Just(NewConsumer),
     ]
@@ -173,6 +176,12 @@ impl World {
                     self.consumer.start_at(self.began);
                     self.crossed = true;
                 }
+            }
+            Rest => {
+                let unread = self.published.len() + self.staged.len();
+                let given = self.producer.rest()?;
+                assert!(given.is_empty() || unread == 0);
+                self.rig.make_zero(given);
             }
             NewProducer => {
                 self.tail -= self.staged.len() as u64;
@@ -307,6 +316,30 @@ proptest! {
             world.perform(operation).expect("honest indices are believed");
         }
     }
+}
+
+#[test]
+fn a_ring_that_grew_is_noted_once_and_gives_back_what_it_touched() {
+    let mut world = World::new(16, 1000);
+    world.copy_in(3, true).unwrap();
+    world.copy_in(3, true).unwrap();
+    assert!(!world.producer.has_grown(), "it has not looked since it grew");
+    world.copy_in(5, true).unwrap();
+    assert!(world.producer.take_growth());
+    world.copy_in(5, true).unwrap();
+    assert!(!world.producer.has_grown(), "it was noted");
+    assert_eq!(world.producer.rest(), Ok(0..0), "bytes are unread");
+    world.read(16).unwrap();
+    world.copy_in(3, false).unwrap();
+    assert_eq!(world.producer.rest(), Ok(0..0), "bytes are staged");
+    world.producer.publish();
+    world.publish_oracle();
+    world.read(3).unwrap();
+    assert_eq!(world.producer.rest(), Ok(1..16), "all of it was touched");
+    assert_eq!(world.producer.rest(), Ok(0..0), "nothing was touched since");
+    world.copy_in(2, true).unwrap();
+    world.read(2).unwrap();
+    assert_eq!(world.producer.rest(), Ok(1..2), "it had begun again");
 }
 
 #[test]

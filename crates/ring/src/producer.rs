@@ -6,6 +6,7 @@
 // UNSAFETY: holds the mapping's addresses and copies from the program's memory.
 #![allow(unsafe_code)]
 
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::bytes::{Byte, Bytes};
@@ -19,6 +20,23 @@ use crate::Corrupt;
 const WINDOW: u64 = if cfg!(loom) { u64::MAX } else { 8 * 1024 };
 /// So many windows pass after the ring was found in use: a stream in bulk looks less often.
 const WINDOWS_IN_USE: u64 = if cfg!(test) { 1 } else { 8 };
+/// Memory of the array's that is worth giving back when the stream rests, in bytes from its start on.
+const GROWN: u64 = if cfg!(test) { 4 } else { 32 * 1024 };
+/// What of it stays, for the next requests and answers.
+const KEPT: u64 = match (cfg!(loom), cfg!(test)) {
+    (true, _) => 0,
+    (false, true) => 1,
+    (false, false) => 8 * 1024,
+};
+
+/// Whether the ring uses more memory than requests and answers do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Growth {
+    Small,
+    /// It does, and nobody has [taken note](Producer::take_growth).
+    New,
+    Noted,
+}
 
 pub struct Producer {
     direction: NonNull<Direction>,
@@ -42,6 +60,10 @@ pub struct Producer {
     window: u64,
     /// How many bytes may lie unread.
     room: u64,
+    /// So many bytes of the array, from its start on, may have been written to since [`rest`](Self::rest),
+    /// as of when it began again last.
+    touched: u64,
+    growth: Growth,
 }
 
 // SAFETY: the addresses are of a shared mapping, valid on every thread, and the one owner of a
@@ -82,6 +104,8 @@ impl Producer {
             look_at: tail.saturating_add(WINDOW),
             window: WINDOW,
             room: u64::from(capacity),
+            touched: 0,
+            growth: Growth::Small,
         }
     }
 
@@ -94,6 +118,7 @@ impl Producer {
     /// Begins a segment: the ring is empty and the next byte is number `offset`. The reader is done
     /// with the segment before, and learns of this one by the `end` word afterwards.
     pub fn start_at(&mut self, offset: u64) {
+        self.look_at_growth();
         self.tail = offset;
         self.floor = offset;
         self.cached_head = offset;
@@ -131,6 +156,7 @@ impl Producer {
         if self.staged() != 0 {
             return Ok(());
         }
+        self.look_at_growth();
         self.refresh()?;
         if self.cached_head == self.tail {
             self.begin_again();
@@ -139,6 +165,50 @@ impl Producer {
             self.look_at = self.tail.saturating_add(pause);
         }
         Ok(())
+    }
+
+    fn look_at_growth(&mut self) {
+        let used = self.tail.wrapping_sub(self.bytes.origin).min(self.bytes.capacity());
+        self.touched = self.touched.max(used);
+        if self.touched > GROWN && self.growth == Growth::Small {
+            self.growth = Growth::New;
+        }
+    }
+
+    /// Whether the ring uses so much memory that somebody is to let it [rest](Self::rest) later, and nobody
+    /// has taken note.
+    #[inline(always)]
+    pub fn has_grown(&self) -> bool {
+        self.growth == Growth::New
+    }
+
+    /// As [`has_grown`](Self::has_grown): the caller takes note.
+    #[inline]
+    pub fn take_growth(&mut self) -> bool {
+        let grown = self.has_grown();
+        if grown {
+            self.growth = Growth::Noted;
+        }
+        grown
+    }
+
+    /// The stream rests. If the ring is empty, it begins again at its array's start, and nobody looks at the
+    /// positions of the array that are returned before they are written to: their memory may become zeros.
+    /// Nothing is empty while bytes are staged. What grows anew is to be noted anew.
+    pub fn rest(&mut self) -> Result<Range<usize>, Corrupt> {
+        self.growth = Growth::Small;
+        if self.staged() != 0 {
+            return Ok(0..0);
+        }
+        self.refresh()?;
+        if self.cached_head != self.tail {
+            return Ok(0..0);
+        }
+        self.look_at_growth();
+        self.growth = Growth::Small;
+        self.begin_again();
+        let touched = core::mem::take(&mut self.touched);
+        Ok(KEPT.min(touched) as usize..touched as usize)
     }
 
     /// Offset behind the last byte copied in, published or not.

@@ -47,6 +47,14 @@ impl Rig {
         unsafe { Consumer::attach(self.direction, self.block.add(GUARD), self.capacity) }
     }
 
+    /// As a system does with memory that is given back.
+    pub(crate) fn make_zero(&self, positions: core::ops::Range<usize>) {
+        assert!(positions.end <= self.capacity as usize);
+        let start = GUARD + positions.start;
+        // SAFETY: inside the block, and no end of the ring is active meanwhile.
+        unsafe { self.block.add(start).write_bytes(0, positions.len()) };
+    }
+
     pub(crate) fn guards_are_whole(&self) -> bool {
         [0, GUARD + self.capacity as usize].into_iter().all(|guard| {
             // SAFETY: inside the block, and no end of the ring is active during the look.

@@ -68,14 +68,23 @@ impl Sender {
         self.wake_receiver();
     }
 
+    /// The stream rests: memory of the ring's that requests and answers do not need is given back, if it is
+    /// empty. It comes again as it is used.
+    pub fn rest(&mut self) -> Result<(), Failure> {
+        let unused = self.ring.rest()?;
+        // SAFETY: nobody looks at these bytes before they are written to.
+        unsafe { self.link.memory.give_back(self.slot, self.link.side, unused) };
+        Ok(())
+    }
+
     /// As [`try_send`](crate::Sender::try_send) for one part of at most [`PIECE`] bytes, and only if there is
-    /// room for all of it.
+    /// room for all of it, and nobody is to take note that the ring has grown.
     ///
     /// # Safety
     /// As there.
     #[inline(always)]
     pub unsafe fn try_send_piece(&mut self, base: *const u8, len: usize) -> Result<bool, Failure> {
-        if self.ring.free_at_least(len)? < len {
+        if self.ring.free_at_least(len)? < len || self.ring.has_grown() {
             return Ok(false);
         }
         // SAFETY: the caller's promise, and the program's memory is not the link's.
@@ -93,7 +102,7 @@ impl Sender {
         parts: impl Iterator<Item = Part>,
         len: usize,
     ) -> Result<bool, Failure> {
-        if self.ring.free_at_least(len)? < len {
+        if self.ring.free_at_least(len)? < len || self.ring.has_grown() {
             return Ok(false);
         }
         for part in parts {

@@ -46,6 +46,37 @@ fn in_a_ring_that_begins_again() {
     three_bytes(1, |producer| producer.set_window(1));
 }
 
+/// Whenever the ring is empty its memory is given back: nobody looks at it then, and the reader finds each
+/// byte where it lies now.
+fn in_a_ring_that_rests() {
+    let shared = Shared::new(1);
+    let mut producer = shared.producer();
+    let writer = thread::spawn({
+        let shared = shared.clone();
+        move || {
+            for byte in [[1], [2]] {
+                for position in producer.rest().unwrap() {
+                    // SAFETY: the ring says that nobody looks; the cell reports if somebody does.
+                    shared.bytes[position].with_mut(|cell| unsafe { *cell = 0 });
+                }
+                while write(&mut producer, &byte) == 0 {
+                    thread::yield_now();
+                }
+            }
+        }
+    });
+    let mut consumer = shared.consumer();
+    let mut got = Vec::new();
+    while got.len() < 2 {
+        match read(&mut consumer, 2) {
+            none if none.is_empty() => thread::yield_now(),
+            some => got.extend(some),
+        }
+    }
+    writer.join().unwrap();
+    assert_eq!(got, [1, 2]);
+}
+
 /// Staged pieces are seen together or not at all.
 fn staged_pieces() {
     let shared = Shared::new(2);
@@ -75,6 +106,11 @@ fn bytes_arrive_in_order_through_a_full_ring() {
 #[test]
 fn bytes_arrive_in_order_through_a_ring_that_begins_again() {
     explore(in_a_ring_that_begins_again);
+}
+
+#[test]
+fn bytes_arrive_in_order_through_a_ring_that_rests() {
+    explore(in_a_ring_that_rests);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::*;
 use shunt_os::{raw, sys};
 use shunt_stream::WriterOn;
 
+use super::rest::look_at_growth;
 use super::{count_sent, refused, told_to_resend, wait, Request};
 use crate::attach::{break_stream, closed_unheard, observe_writer, resend, try_go_up};
 use crate::outcome::Outcome;
@@ -183,5 +184,6 @@ pub fn send_from(
     }
     producer.publish();
     count_sent(socket, total);
+    look_at_growth(delivery.index, socket, &mut side);
     Some(Ok(total))
 }

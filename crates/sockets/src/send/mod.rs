@@ -23,11 +23,13 @@ use crate::wait::blocking::{self, Watch, Woken};
 mod file;
 mod full;
 mod native;
+mod rest;
 pub mod usual;
 
 pub use file::{send_from, Delivery};
 pub use full::{has_room, is_full, still_full, FULL_NS_MAX};
 pub use native::{is_large, native, note_room, on_tcp};
+pub use rest::{rest, Resting, REST_NS};
 
 /// What to send, and how.
 #[derive(Clone, Copy)]
@@ -139,6 +141,9 @@ fn send_waiting(
                     }
                 }
             };
+            if matches!(attempt, Attempt::Took(_)) {
+                rest::look_at_growth(index, socket, &mut side);
+            }
             let is_kernels = matches!(attempt, Attempt::Native | Attempt::Gone);
             let by_itself = is_kernels && goes_on_by_itself(socket, request, sent, &patience);
             // A close need not wait for a call of the kernel's.

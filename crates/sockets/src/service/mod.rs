@@ -20,7 +20,7 @@ use self::links::Known;
 use self::offers::{ByPorts, Offered};
 use self::orphans::Orphan;
 use crate::pool::{self, stage, Mode, Socket};
-use crate::send::{still_full, FULL_NS_MAX};
+use crate::send::{rest, still_full, Resting, FULL_NS_MAX, REST_NS};
 use crate::wait::poll;
 use crate::{attach, inherit, search};
 
@@ -72,6 +72,8 @@ pub struct Service {
     links: Lock<Vec<Known>>,
     /// Streams whose rings were found full by sends that may not wait.
     full: Lock<Vec<(u32, u32)>>,
+    /// Streams whose rings have grown, to be looked at for rest.
+    resting: Lock<Vec<Resting>>,
     /// Control sockets of handshakes under way: a forked child closes them.
     meeting: Lock<Vec<i32>>,
     /// Connections of streams that were closed and are not finished: a forked child closes them.
@@ -186,6 +188,7 @@ pub fn start() -> Option<&'static Service> {
         requests: Lock::new(Vec::new()),
         links: Lock::new(Vec::new()),
         full: Lock::new(Vec::new()),
+        resting: Lock::new(Vec::new()),
         meeting: Lock::new(Vec::new()),
         orphans: Lock::new(Vec::new()),
         hurry: AtomicBool::new(false),
@@ -298,6 +301,15 @@ impl Service {
         }
     }
 
+    /// A ring has grown: its memory is given back when the stream rests.
+    pub fn watch_rest(&self, stream: Resting) {
+        let mut resting = self.resting.lock();
+        resting.push(stream);
+        if resting.len() == 1 {
+            handles::ring(self.bell);
+        }
+    }
+
     /// The kernel serves the stream alone again.
     pub fn forget_companion(&self, socket: &Socket) {
         self.forget(socket.fd.load(Relaxed));
@@ -331,17 +343,22 @@ impl Service {
 
 impl Work {
     fn run(&mut self) {
-        let mut looked_ns = 0;
+        let (mut looked_ns, mut looked_for_rest_ns) = (0, 0);
         while !self.service.stopping.load(SeqCst) {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
             let some_full = !self.service.full.lock().is_empty();
-            let timeout = self.sleeps_ms(some_full);
+            let some_rest = !self.service.resting.lock().is_empty();
+            let timeout = self.sleeps_ms(some_full, some_rest);
             let Ok(count) = handles::epoll_wait(self.service.epoll, &mut events, timeout) else {
                 continue;
             };
             if some_full && clock::now_ns() - looked_ns >= FULL_NS_MAX {
                 looked_ns = clock::now_ns();
                 self.look_at_full();
+            }
+            if some_rest && clock::now_ns() - looked_for_rest_ns >= REST_NS {
+                looked_for_rest_ns = clock::now_ns();
+                self.look_for_rest();
             }
             links::retire_others();
             for event in &events[..count] {
@@ -369,6 +386,13 @@ impl Work {
             socket.generation.load(Relaxed) == generation && still_full(index, socket)
         });
         self.service.full.lock().append(&mut full);
+    }
+
+    /// Streams that have sent nothing since the last look give memory back.
+    fn look_for_rest(&mut self) {
+        let mut resting = core::mem::take(&mut *self.service.resting.lock());
+        resting.retain_mut(rest);
+        self.service.resting.lock().append(&mut resting);
     }
 
     fn dispatch(&mut self, data: u64, events: u32) {
@@ -480,11 +504,12 @@ impl Work {
     }
 
     /// How long the thread may sleep, in milliseconds; -1 is for ever.
-    fn sleeps_ms(&self, some_full: bool) -> i32 {
+    fn sleeps_ms(&self, some_full: bool, some_rest: bool) -> i32 {
         let full = some_full.then_some(FULL_NS_MAX);
+        let rest = some_rest.then_some(REST_NS);
         let unsaid = || self.unsaid_until.saturating_sub(clock::now_ns());
         let unsaid = (!self.unsaid.is_empty()).then(unsaid);
-        let least = full.into_iter().chain(unsaid).min();
+        let least = [full, rest, unsaid].into_iter().flatten().min();
         least.map_or(-1, |ns| ns.div_ceil(1_000_000) as i32)
     }
 
@@ -537,6 +562,7 @@ pub unsafe fn after_fork() {
         service.links.force_open();
         service.requests.force_open();
         service.full.force_open();
+        service.resting.force_open();
         service.meeting.force_open();
         service.orphans.force_open();
     }

@@ -75,6 +75,33 @@ pub fn streams_that_a_full_link_declines_come_to_another(stage: &Stage) -> Outco
     }
 }
 
+/// Memory that a burst has touched is given back once its stream rests, and the bytes of the next burst are right.
+pub fn a_stream_that_rests_gives_its_memory_back(stage: &Stage) -> Outcome {
+    const KIB_MAX: u64 = 64;
+    // It takes two seconds; one that stays is missed for ever.
+    const SECONDS_MAX: &str = "40";
+    let (path, port) = (app("rest.py").to_string_lossy().into_owned(), stage.port());
+    let number = port.to_string();
+    let mut server =
+        stage.application("python3").args([path.as_str(), "serve", &number]).listening_on(port)?;
+    let ask = [path.as_str(), "ask", &number, &KIB_MAX.to_string(), SECONDS_MAX].map(str::to_owned);
+    let said = stage.peer("python3").args(ask).text()?;
+    server.still_runs()?;
+    let mut turns = 0;
+    for line in said.lines().filter(|line| line.starts_with("turn ")) {
+        let kib: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [grown, rested] = kib[..] else { return Err(format!("it said: {line}")) };
+        turns += 1;
+        if stage.mode == Mode::Both && (grown < 2 * KIB_MAX || rested > KIB_MAX) {
+            return Err(line.to_owned());
+        }
+    }
+    match turns {
+        3 => Ok(()),
+        _ => Err(format!("it said: {said}")),
+    }
+}
+
 pub fn python_serves_files_to_curl(stage: &Stage) -> Outcome {
     let (root, port) = (stage.folder("www"), stage.port());
     let wanted = content(5, 16 << 20);

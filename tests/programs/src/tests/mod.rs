@@ -38,6 +38,7 @@ pub const ALL: &[Test] = tests![
     languages::python_forks_echo,
     languages::a_server_forks_under_two_thousand_streams,
     languages::streams_that_a_full_link_declines_come_to_another,
+    languages::a_stream_that_rests_gives_its_memory_back,
     languages::python_serves_files_to_curl,
     languages::node_serves_http,
     languages::java_selects_over_many_channels,

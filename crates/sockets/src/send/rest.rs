@@ -1,0 +1,54 @@
+//! The memory of rings that have grown is given back when their streams rest: a ring touches as much of its
+//! array as lay in it at a time, and a stream that has carried much may be idle for hours.
+//!
+//! Who writes gives back, since what is free of a ring is the writer's. A send that finds that its ring has
+//! grown tells the service thread, which looks at the stream once a second until nothing was sent between two
+//! looks. Then it is done with it, whatever it finds: a thread that looked on would never sleep.
+
+use core::sync::atomic::Ordering::*;
+
+use shunt_stream::WriterOn;
+
+use crate::pool::{self, Mode, SendSide, Socket};
+use crate::service;
+
+/// A stream that has sent nothing for this long rests.
+pub const REST_NS: u64 = 1_000_000_000;
+
+/// A stream whose ring has grown, and where it stood at the last look.
+pub struct Resting {
+    index: u32,
+    generation: u32,
+    tail: Option<u64>,
+}
+
+/// After a send, with the lock held: tells the service thread of a ring that has grown.
+#[inline]
+pub(super) fn look_at_growth(index: u32, socket: &Socket, side: &mut SendSide) {
+    let Some(producer) = &mut side.producer else { return };
+    if producer.ring().take_growth() {
+        let generation = socket.generation.load(Relaxed);
+        if let Some(service) = service::running() {
+            service.watch_rest(Resting { index, generation, tail: None });
+        }
+    }
+}
+
+/// [`REST_NS`] or more after the last look, in the service thread: gives the memory of a stream that has sent
+/// nothing since back. True if it must be looked at again.
+pub fn rest(stream: &mut Resting) -> bool {
+    let socket = pool::get(stream.index);
+    // A stream that sends at this moment does not rest.
+    let Some(mut side) = socket.send.try_lock() else { return true };
+    let on_ring = socket.generation.load(Relaxed) == stream.generation
+        && socket.mode() == Mode::Attached
+        && side.writer.on() == WriterOn::Ring;
+    let Some(producer) = side.producer.as_mut().filter(|_| on_ring) else { return false };
+    let tail = Some(producer.tail());
+    if core::mem::replace(&mut stream.tail, tail) != tail {
+        return true;
+    }
+    // A peer that lies is found by the next send.
+    let _ = producer.rest();
+    false
+}
