@@ -27,6 +27,30 @@ pub fn find(name: &CStr) -> *mut c_void {
     })
 }
 
+/// As [`find`], of a function of one of these modules', which may have been loaded for another module alone: then
+/// nobody finds it who does not name them.
+pub fn find_in(modules: &[&CStr], name: &CStr) -> *mut c_void {
+    let found = find(name);
+    let open = find(c"dlopen");
+    if !found.is_null() || open.is_null() {
+        return found;
+    }
+    // SAFETY: dlopen(3) has this signature.
+    let open = unsafe {
+        transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>(open)
+    };
+    let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+    modules
+        .iter()
+        // SAFETY: the names are NUL-terminated, and nothing is loaded.
+        .map(|module| unsafe { open(module.as_ptr(), flags) })
+        .filter(|module| !module.is_null())
+        // SAFETY: an open module, which stays so.
+        .map(|module| unsafe { libc::dlsym(module, name.as_ptr()) })
+        .find(|found| !found.is_null())
+        .unwrap_or(null_mut())
+}
+
 macro_rules! genuine {
     ($($(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty;)*) => { $(
         $(#[$doc])*

@@ -14,3 +14,4 @@ mod quiet;
 mod readiness;
 mod signals;
 mod socket;
+mod uring;

@@ -196,6 +196,17 @@ pub fn modules_bound_to_libc_carry(stage: &Stage) -> Outcome {
     Ok(())
 }
 
+/// The ring is made when the stream has carried by plain calls for long, by liburing's own instructions.
+pub fn a_ring_that_liburing_makes_late_carries(stage: &Stage) -> Outcome {
+    let server = compiled(stage, "uring", "uring.c", &["-luring"])
+        .map_err(|failure| format!("{failure}: apt-get install liburing-dev"))?;
+    let (client, port) = (program(stage, Of64)?, stage.port().to_string());
+    let server = stage.application(&server).args([port.as_str(), "300"]);
+    let mut server = server.listening_on(port.parse().map_err(|_| "no port")?)?;
+    says(&stage.peer(&client).args(["client", &port, "1", "600"]).text()?, "all right")?;
+    server.ends_well()
+}
+
 fn carry(stage: &Stage, program: &str, ways: [&str; 2]) -> Outcome {
     let port = stage.port();
     let server = stage.application(program).args(["server", &port.to_string(), ways[0]]);

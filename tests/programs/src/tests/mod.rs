@@ -51,4 +51,5 @@ pub const ALL: &[Test] = tests![
     builds::a_32_bit_program_has_more_streams_than_rings,
     builds::shells_start_programs_of_both_word_sizes,
     builds::modules_bound_to_libc_carry,
+    builds::a_ring_that_liburing_makes_late_carries,
 ];
