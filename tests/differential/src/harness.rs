@@ -154,6 +154,10 @@ fn runs(scenario: &Scenario, setting: &Setting, mode: Mode) -> bool {
         (Settings::All, true) => mode != Mode::Plain || setting.family == Family::V4,
         (Settings::All, false) => at_home && !scenarios::waits_in_calls(scenario.name),
         (Settings::Ring, blocks) => at_home && blocks,
+        (Settings::Rings, blocks) => {
+            let over_others = setting.family == Family::V4 || mode == Mode::Both;
+            setting.carrier == Carrier::Ring && over_others && blocks
+        }
     }
 }
 

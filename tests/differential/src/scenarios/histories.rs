@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use Does::*;
 
-pub const ALL: &[Scenario] = scenarios![Settings::Ring;
+pub const ALL: &[Scenario] = scenarios![Settings::Rings;
     histories_as_level_triggered_epoll_tells_them,
     histories_that_begin_with_an_end_as_level_triggered_epoll_tells_them,
     histories_as_edge_triggered_epoll_tells_them,

@@ -38,8 +38,10 @@ pub enum Settings {
     /// On every carrier, over every family, with the library at both ends and at one; and with calls that do
     /// not block on a ring.
     All,
-    /// On a ring over IPv4 only: it is long, and plays the rest of the stream's life by itself.
+    /// On a ring over IPv4 only, with the library at both ends: it plays the rest of the stream's life by itself.
     Ring,
+    /// As `Ring`, over the other families too, and with the library at one end: it is long.
+    Rings,
 }
 
 /// A theme's table of contents.
