@@ -20,6 +20,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_look_at_an_ended_stream_takes_its_error,
     a_peek_offset_of_the_listener_is_inherited,
     a_filter_lets_everything_through,
+    a_checked_filter_lets_everything_through,
     a_stream_under_kernel_tls_goes_on,
     a_stream_that_was_under_repair_goes_on,
     signed_segments_carry_a_stream,
@@ -344,6 +345,14 @@ fn a_filter_lets_everything_through(a: &Actor) {
     exchange(a, s, 20);
     let s = unwarmed(a, |listener| a.note("attach", unusual::attach_filter(listener, true)));
     exchange(a, s, 40);
+}
+
+fn a_checked_filter_lets_everything_through(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("attach", unusual::attach_checked_filter(s)));
+    exchange(a, s, 20);
+    a.server(|| a.note("detach", unusual::detach_filter(s)));
+    exchange(a, s, 20);
 }
 
 fn a_stream_under_kernel_tls_goes_on(a: &Actor) {
