@@ -1,4 +1,5 @@
-//! Whether memory that the program names is there: the kernel answers EFAULT where we would fault.
+//! Whether memory that the program names is there, since the kernel answers EFAULT where we would fault; and whether
+//! it may have all the addresses there are.
 
 use crate::{sys, Errno};
 
@@ -26,6 +27,14 @@ pub fn is_readable<T>(pointer: *const T, length: usize) -> bool {
         at = (at / PAGE + 1) * PAGE;
     }
     true
+}
+
+/// Whether this process may map only so much (RLIMIT_AS): what the library maps it could not.
+pub fn addresses_are_limited() -> bool {
+    let mut limit = libc::rlimit64 { rlim_cur: libc::RLIM64_INFINITY, rlim_max: 0 };
+    // SAFETY: `limit` is valid.
+    let got = unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_AS, 0, &raw mut limit) };
+    got.is_ok() && limit.rlim_cur != libc::RLIM64_INFINITY
 }
 
 #[cfg(all(test, not(miri)))]

@@ -1,11 +1,12 @@
 //! A process in which the library must keep still: for good under a seccomp filter, which may kill for
 //! calls that the program itself never makes; for a moment where the kernel wants a process of one
-//! thread (unshare(2), setns(2)); for good where it takes a number of ours; and on TCP for good beside io_uring and modules whose calls it does not see.
+//! thread (unshare(2), setns(2)); for good where it takes a number of ours; and on TCP for good beside io_uring and modules whose calls it does not see,
+//! and where the program may map only so much.
 
 use core::ffi::{c_char, c_int, c_long, CStr};
 use core::sync::atomic::{AtomicU16, Ordering::*};
 
-use shunt_os::{handles, lookups, proc};
+use shunt_os::{handles, lookups, memory, proc};
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode};
@@ -113,10 +114,15 @@ pub fn saw_io_uring() {
     }
 }
 
-/// Looks for an io_uring that was made by system calls of the program's own. In the service thread.
-pub fn look_for_io_uring() -> Option<Reason> {
-    if keeps_to_tcp().is_none() && proc::some_leads_to("anon_inode:[io_uring]") {
-        saw_io_uring();
+/// Before a stream comes to a ring, in the service thread: looks for an io_uring that was made by system calls of
+/// the program's own, and for a limit of its addresses.
+pub fn look_around() -> Option<Reason> {
+    if keeps_to_tcp().is_none() {
+        if proc::some_leads_to("anon_inode:[io_uring]") {
+            saw_io_uring();
+        } else if memory::addresses_are_limited() {
+            keep_to_tcp(Reason::LimitedAddresses);
+        }
     }
     keeps_to_tcp()
 }

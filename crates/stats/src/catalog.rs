@@ -90,6 +90,7 @@ catalog! {
         OtherCalls = "other_calls", "the process opened a module whose calls are bound to another C library, or to the genuine functions of its own";
         PolledNumber = "polled_number", "it was given a number by which a poll sleeps in the kernel, for what had it before";
         TookOurNumber = "took_our_number", "the program gave the number of a descriptor of ours to one of its own";
+        LimitedAddresses = "limited_addresses", "the process may map only so much memory (RLIMIT_AS), of which rings would take a part";
     }
 }
 

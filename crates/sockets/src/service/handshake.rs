@@ -178,7 +178,7 @@ impl Work {
         if socket.generation.load(Relaxed) != handshake.generation || !socket.may_be_paired() {
             return Err(Reason::Closed);
         }
-        if let Some(reason) = quiet::look_for_io_uring() {
+        if let Some(reason) = quiet::look_around() {
             return Err(reason);
         }
         if !has_room() {
@@ -205,7 +205,7 @@ impl Work {
         if received.passed_count != 2 || !same_ends(&message.tuple.reversed(), &handshake.tuple) {
             return Err(Reason::RefusedByPeer);
         }
-        if let Some(reason) = quiet::look_for_io_uring() {
+        if let Some(reason) = quiet::look_around() {
             return Err(reason);
         }
         if !has_room() {

@@ -104,3 +104,22 @@ pub fn close_from(lowest: Fd) {
     // SAFETY: no pointers.
     unsafe { closefrom(lowest) };
 }
+
+/// Lets this process map so much beyond what it has mapped by now (RLIMIT_AS).
+pub fn limit_addresses_to_come(bytes: u64) -> Got {
+    let sizes = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = sizes.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
+    let all = pages.expect("proc(5) tells the size") * 4096 + bytes;
+    let limit = libc::rlimit64 { rlim_cur: all, rlim_max: all };
+    call!(libc::setrlimit64(libc::RLIMIT_AS, &raw const limit))
+}
+
+/// Whether so much can be mapped in one piece.
+pub fn mappable(bytes: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, which is undone.
+    unsafe {
+        let base = libc::mmap(null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
+        base != libc::MAP_FAILED && libc::munmap(base, bytes) == 0
+    }
+}

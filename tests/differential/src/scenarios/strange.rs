@@ -16,6 +16,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_thread_with_its_own_descriptors_closes_its_copy,
     a_low_water_mark_of_the_listener_is_inherited,
     a_process_that_locks_its_memory_stays_small,
+    a_process_with_few_addresses_has_them_all,
 ];
 
 fn closing_every_number_above_spares_the_stream(a: &Actor) {
@@ -209,5 +210,18 @@ fn a_process_that_locks_its_memory_stays_small(a: &Actor) {
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = resident.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
     a.note("is small", kib.is_some_and(|kib| kib < 10_000));
+    let _: Got = socket::close(s);
+}
+
+fn a_process_with_few_addresses_has_them_all(a: &Actor) {
+    let place = a.listen();
+    a.note("limit", strange::limit_addresses_to_come(400 << 20));
+    let s = match a.is_client() {
+        true => a.connect(&place),
+        false => socket::accept(place.fd).fd("accept"),
+    };
+    exchange(a, s);
+    a.note("has nearly all", strange::mappable(300 << 20));
+    exchange(a, s);
     let _: Got = socket::close(s);
 }
