@@ -1,6 +1,7 @@
 //! Messages: sendmsg and recvmsg, several of them, and the descriptors that they take along.
 
 use core::ffi::{c_int, c_uint};
+use core::sync::atomic::Ordering::*;
 
 use libc::{mmsghdr, msghdr};
 use shunt_link::elsewhere;
@@ -8,7 +9,7 @@ use shunt_os::{memory, real, threads};
 use shunt_stats::Reason;
 
 use super::io::{self, find, vector, Found};
-use crate::pool::Mode;
+use crate::pool::{self, Mode};
 use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
 use crate::table::{self, Entry};
@@ -181,6 +182,29 @@ fn process_passing(fd: c_int) {
     shunt_os::set_errno(errno);
 }
 
+/// The stream that a call of several messages began with. Each message looks its number up anew, and another
+/// thread may have put something else there while one slept: the kernel would go on with the stream, the call ends
+/// with what it has.
+struct Begun {
+    fd: c_int,
+    stream: Option<(u32, u32)>,
+}
+
+impl Begun {
+    fn with(fd: c_int) -> Begun {
+        Begun { fd, stream: Begun::named(fd) }
+    }
+
+    fn named(fd: c_int) -> Option<(u32, u32)> {
+        let index = table::socket(fd)?;
+        Some((index, pool::get(index).generation.load(Acquire)))
+    }
+
+    fn is_named_still(&self) -> bool {
+        Begun::named(self.fd) == self.stream
+    }
+}
+
 /// `recvmmsg`: one message after the other, as the kernel does. `genuine_one` is the `recvmsg` beside it.
 ///
 /// # Safety
@@ -226,8 +250,12 @@ pub unsafe fn receive_messages(
     if count == 0 {
         return Outcome::PassThrough;
     }
+    let begun = Begun::with(fd);
     let mut flags = flags;
     for at in 0..count as usize {
+        if at > 0 && !begun.is_named_still() {
+            return Outcome::Handled(at as isize);
+        }
         // SAFETY: the program passes `count` messages.
         let one = unsafe { messages.add(at) };
         // SAFETY: as above.
@@ -280,7 +308,11 @@ pub unsafe fn send_messages(
         elsewhere::note();
         return Outcome::PassThrough;
     }
+    let begun = Begun::with(fd);
     for at in 0..(count as usize).min(1024) {
+        if at > 0 && !begun.is_named_still() {
+            return Outcome::Handled(at as isize);
+        }
         let one = messages.wrapping_add(at);
         if !memory::is_readable(one, size_of::<mmsghdr>()) {
             return if at > 0 { Outcome::Handled(at as isize) } else { Outcome::PassThrough };

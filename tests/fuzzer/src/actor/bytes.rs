@@ -245,7 +245,11 @@ fn wrong(room: &[u8], from: u64, command: &Command) -> Reply {
             at,
             place as i64 - (from as i64 + at as i64)
         ),
-        None => format!("wrong at byte {at} of the call"),
+        None => format!(
+            "wrong at byte {at} of the call, of {}: {head:02x?} for {:02x?}",
+            room.len(),
+            &expected[at..at + head.len()]
+        ),
     };
     Reply { said, moved: room.len() as u64 }
 }
