@@ -33,6 +33,7 @@ class Way:
         self.settings = {"SHUNT_PAIR": "at_once"} if self.accelerated and at_once else {}
         self.totals = collections.Counter()
         self.reasons = collections.Counter()
+        self.eligible_on_tcp = collections.Counter()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         folder.chmod(0o777)
@@ -81,6 +82,7 @@ class Way:
                      "streams_eligible_upgraded"):
             self.totals[name] += totals[name]
         self.reasons.update(totals["pass_through"])
+        self.eligible_on_tcp.update(totals["eligible_on_tcp"])
 
 
 SOURCES = pathlib.Path("/var/tmp/shunt-suites/sources")
@@ -243,4 +245,5 @@ def show(title, results, way):
         print(f"- {case}: plain / accelerated {'; '.join(told)}{note}")
     print(f"on a ring at some time: {way.totals['streams_upgraded']} of all streams")
     print("reasons:", dict(way.reasons.most_common()))
+    print("of eligible streams:", dict(way.eligible_on_tcp.most_common()))
     return 1 if different - flaky else 0

@@ -68,6 +68,7 @@ pub struct TotalsJson {
     streams_upgraded: u64,
     streams_reverted: u64,
     pass_through: BTreeMap<&'static str, u64>,
+    eligible_on_tcp: BTreeMap<&'static str, u64>,
     bytes_sent: BTreeMap<&'static str, u64>,
     bytes_received: BTreeMap<&'static str, u64>,
 }
@@ -97,6 +98,7 @@ impl From<&Totals> for TotalsJson {
             streams_upgraded: totals.streams_upgraded,
             streams_reverted: totals.streams_reverted,
             pass_through: reasons(&totals.pass_through),
+            eligible_on_tcp: reasons(&totals.eligible_on_tcp),
             bytes_sent: carriers(&totals.bytes_sent),
             bytes_received: carriers(&totals.bytes_received),
         }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// "SHUNTSTA" as it stands in the file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SHUNTSTA");
 /// Goes up with every change of the layout that an older reader would misread.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The name of the memfd that holds the segment of a process started without a report.
 pub const MEMFD_NAME: &str = "shunt-stats";
 /// The longest program name that is kept; longer ones are cut.
@@ -61,6 +61,8 @@ pub(crate) struct Totals {
     pub bytes_sent: [AtomicU64; CARRIERS],
     pub bytes_received: [AtomicU64; CARRIERS],
     pub pass_through: [AtomicU64; REASONS_MAX],
+    /// Of eligible streams that were never upgraded.
+    pub eligible_on_tcp: [AtomicU64; REASONS_MAX],
 }
 
 /// Who has entries. Only the writer follows these words.
@@ -114,7 +116,7 @@ const _: () = assert!(size_of::<AtomicU64>() == 8 && align_of::<AtomicU64>() == 
 const _: () = assert!(size_of::<Header>() == 128);
 const _: () = assert!(offset_of!(Header, start_time) == 16);
 const _: () = assert!(offset_of!(Header, entries) == 24);
-const _: () = assert!(size_of::<Totals>() == 640);
+const _: () = assert!(size_of::<Totals>() == 1152);
 const _: () = assert!(offset_of!(Totals, bytes_sent) == 56);
 const _: () = assert!(size_of::<Allocation>() == 64);
 const _: () = assert!(offset_of!(Allocation, free_top) == 8);
@@ -129,7 +131,7 @@ const _: () = assert!(offset_of!(Entry, peer) == 40);
 const _: () = assert!(offset_of!(Entry, sent) == 64);
 const _: () = assert!(offset_of!(Entry, received) == 128);
 const _: () = assert!(offset_of!(SegmentLayout, totals) == 128);
-const _: () = assert!(offset_of!(SegmentLayout, allocation) == 768);
+const _: () = assert!(offset_of!(SegmentLayout, allocation) == 1280);
 const _: () = assert!(offset_of!(SegmentLayout, entries) == 4096);
 const _: () = assert!(SEGMENT_BYTES == 4096 + ENTRIES * 192);
 const _: () = assert!(crate::Reason::ALL.len() <= REASONS_MAX);

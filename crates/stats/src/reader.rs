@@ -66,6 +66,8 @@ pub struct Totals {
     pub streams_upgraded: u64,
     pub streams_reverted: u64,
     pub pass_through: BTreeMap<Reason, u64>,
+    /// Why eligible streams were never upgraded.
+    pub eligible_on_tcp: BTreeMap<Reason, u64>,
     pub bytes_sent: BTreeMap<Carrier, u64>,
     pub bytes_received: BTreeMap<Carrier, u64>,
 }
@@ -167,17 +169,18 @@ fn program(header: Words) -> String {
 
 fn closed_totals(words: Words) -> Totals {
     use crate::layout::Totals as Layout;
-    let reasons = offset_of!(Layout, pass_through);
-    let count = |reason: &Reason| words.u64(reasons + 8 * *reason as usize);
+    let reasons = |at: usize| {
+        let count = |reason: &Reason| (*reason, words.u64(at + 8 * *reason as usize));
+        Reason::ALL.iter().map(count).filter(|(_, count)| *count > 0).collect()
+    };
     Totals {
         streams: words.u64(offset_of!(Layout, streams)),
         streams_eligible: words.u64(offset_of!(Layout, streams_eligible)),
         streams_eligible_upgraded: words.u64(offset_of!(Layout, streams_eligible_upgraded)),
         streams_upgraded: words.u64(offset_of!(Layout, streams_upgraded)),
         streams_reverted: words.u64(offset_of!(Layout, streams_reverted)),
-        pass_through: (Reason::ALL.iter().map(|reason| (*reason, count(reason))))
-            .filter(|(_, count)| *count > 0)
-            .collect(),
+        pass_through: reasons(offset_of!(Layout, pass_through)),
+        eligible_on_tcp: reasons(offset_of!(Layout, eligible_on_tcp)),
         bytes_sent: words.carriers(offset_of!(Layout, bytes_sent)),
         bytes_received: words.carriers(offset_of!(Layout, bytes_received)),
     }
@@ -248,6 +251,7 @@ impl Totals {
         ];
         pairs.into_iter().for_each(|(to, from)| *to = to.saturating_add(from));
         add_all(&mut self.pass_through, &other.pass_through);
+        add_all(&mut self.eligible_on_tcp, &other.eligible_on_tcp);
         add_all(&mut self.bytes_sent, &other.bytes_sent);
         add_all(&mut self.bytes_received, &other.bytes_received);
     }
@@ -259,6 +263,9 @@ impl Totals {
             let upgraded = u64::from(stream.upgraded);
             self.streams_eligible_upgraded =
                 self.streams_eligible_upgraded.saturating_add(upgraded);
+            if let Some(reason) = stream.reason.filter(|_| !stream.upgraded) {
+                add_all(&mut self.eligible_on_tcp, &BTreeMap::from([(reason, 1)]));
+            }
         }
         if let Some(reason) = stream.reason.filter(|_| !stream.upgraded || stream.reverted) {
             add_all(&mut self.pass_through, &BTreeMap::from([(reason, 1)]));

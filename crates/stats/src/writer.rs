@@ -117,7 +117,13 @@ impl Segment {
         let flags = entry.flags.load(Relaxed);
         if is_eligible(entry, flags) {
             add(&totals.streams_eligible, 1);
-            add(&totals.streams_eligible_upgraded, u64::from(flags & UPGRADED != 0));
+            if flags & UPGRADED != 0 {
+                add(&totals.streams_eligible_upgraded, 1);
+            } else if let Some(counter) =
+                totals.eligible_on_tcp.get(entry.reason.load(Relaxed) as usize)
+            {
+                add(counter, 1);
+            }
         }
         if flags & UPGRADED == 0 || flags & REVERTED != 0 {
             let reason = match entry.reason.load(Relaxed) {

@@ -113,6 +113,27 @@ fn eligible_needs_a_peer_and_more_than_eight_messages_or_64_kib() {
 }
 
 #[test]
+fn what_kept_eligible_streams_on_tcp_is_counted_apart() {
+    let memory = Memory::new(b"x");
+    let stream = |messages: u32, reason, upgraded| {
+        let stream = memory.segment.open_stream();
+        stream.peer_is_shunt();
+        (0..messages).for_each(|_| stream.received(Carrier::Tcp, 1));
+        stream.set_reason(reason);
+        if upgraded {
+            stream.upgraded();
+        }
+        stream
+    };
+    let expected = [(Reason::Exec, 1), (Reason::Fdopen, 1)].into();
+    let open = [stream(9, Reason::Exec, false), stream(9, Reason::Fdopen, false)];
+    let others = [stream(8, Reason::Exec, false), stream(9, Reason::Exec, true)];
+    assert_eq!(memory.read().totals.eligible_on_tcp, expected);
+    open.into_iter().chain(others).for_each(|stream| memory.segment.close_stream(stream));
+    assert_eq!(memory.read().totals.eligible_on_tcp, expected);
+}
+
+#[test]
 fn upgrade_and_revert_count_once_a_stream() {
     let memory = Memory::new(b"x");
     let stream = memory.segment.open_stream();
