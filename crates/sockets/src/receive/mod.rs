@@ -8,8 +8,11 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_os::{handles, park, set_errno, threads};
 use shunt_ring::FUTEX;
-use shunt_stream::{End, ReaderOn, Words};
+use shunt_stream::ReaderOn;
 
+use self::ends::{
+    await_death, await_owed, has_died_unread, outgoing_unread, stands_at_end, was_reset,
+};
 use self::native::{goes_on_by_itself, insist, rest_natively, Entering};
 use self::peek::{peek_over_the_seam, PEEK};
 use self::sources::{from_ring, from_tcp};
@@ -22,6 +25,7 @@ use crate::pool::{Mode, RecvSide, Socket};
 use crate::send::wanted;
 use crate::wait::blocking::{self, Watch, Woken};
 
+mod ends;
 pub mod flow;
 mod native;
 mod peek;
@@ -29,6 +33,7 @@ mod remains;
 mod sources;
 pub mod usual;
 
+pub use ends::{ended_by_death, has_ended, owes};
 pub use native::let_enter;
 pub use remains::{receive_remains, remaining};
 pub use sources::{is_no_address, parts};
@@ -322,18 +327,6 @@ fn count_waiting(socket: &Socket, request: Request<'_>, waits: bool, waiting: &m
     }
 }
 
-/// Whether no byte can follow those that have arrived.
-fn stands_at_end(socket: &Socket, recv: &RecvSide) -> bool {
-    let ended = || match recv.reader.on() {
-        ReaderOn::Ring => blocking::companion_ended(socket),
-        ReaderOn::Tcp | ReaderOn::Crossing { .. } => {
-            handles::poll_now(socket.fd.load(Relaxed), libc::POLLRDHUP | libc::POLLPRI) != 0
-        }
-        ReaderOn::Salvage { .. } => true,
-    };
-    recv.peer_shut || socket.shut_reading.load(Relaxed) || ended()
-}
-
 /// Whether a look has shown everything up to the ring's last byte, none of which is on its way by TCP.
 fn sees_all(
     socket: &Socket,
@@ -541,82 +534,6 @@ fn got(socket: &Socket, recv: &RecvSide, request: Request<'_>, count: usize) -> 
     } else {
         Attempt::Got(count)
     }
-}
-
-/// Whether the incoming ring has no byte at or beyond `offset` any more: the next comes by TCP.
-#[inline]
-pub fn has_ended(socket: &Socket, offset: u64) -> bool {
-    blocking::direction(socket, false).is_some_and(|direction| {
-        matches!(End::decode(direction.end()), Ok(End::Down(_))) && direction.tail() == offset
-    })
-}
-
-/// Whether the peer's process died with bytes unread, of which TCP has heard before the link: a FIN that nobody
-/// asked for.
-fn has_died_unread(socket: &Socket) -> bool {
-    let Some(link) = socket.link() else { return false };
-    let slot = socket.slot.load(Relaxed);
-    let closed = || matches!(End::decode(attach::outgoing(link, slot).end()), Ok(End::Closed(_)));
-    !incoming(link, slot).writer_shut() && !closed() && outgoing_unread(socket)
-}
-
-/// A call that waited in the kernel found an end there: whether it is told of a reset.
-#[cold]
-pub fn ended_by_death(socket: &Socket, request: Request<'_>) -> bool {
-    if wanted(request.vector) == 0 || socket.shut_reading.load(Relaxed) {
-        return false;
-    }
-    await_death(socket, request.generation);
-    let _held = socket.recv.lock();
-    let is_ours = socket.generation.load(Relaxed) == request.generation
-        && matches!(socket.mode(), Mode::Attached | Mode::Left);
-    is_ours && attach::reset_by_death(socket)
-}
-
-/// Until the link has heard of such a death as well: the connections of a process that ends are closed
-/// before its link is. No lock is held.
-fn await_death(socket: &Socket, generation: u32) {
-    attach::wait_until(attach::CORE_NS_MAX, || {
-        let _held = socket.recv.lock();
-        let is_ours = socket.generation.load(Relaxed) == generation;
-        !is_ours || socket.mode() != Mode::Attached || !has_died_unread(socket)
-    });
-}
-
-/// Whether bytes that were in a ring when this reader left it have not been received: the peer sends them
-/// again by TCP.
-pub fn owes(socket: &Socket, recv: &RecvSide) -> bool {
-    recv.offset < recv.owed
-        && matches!(recv.reader.on(), ReaderOn::Tcp | ReaderOn::Crossing { .. })
-        && socket.mode() == Mode::Attached
-        && socket.link().is_some_and(|link| link.is_alive())
-}
-
-/// Until some of them are here. No lock is held. A peer that does not come to it is not waited for twice.
-fn await_owed(socket: &Socket, generation: u32) {
-    let is_owed = |recv: &RecvSide| {
-        let is_ours = socket.generation.load(Relaxed) == generation;
-        is_ours && owes(socket, recv) && !shunt_os::tcp::has_news(socket.fd.load(Relaxed))
-    };
-    attach::wait_until(attach::ANSWER_NS_MAX, || !is_owed(&socket.recv.lock()));
-    let mut recv = socket.recv.lock();
-    if is_owed(&recv) {
-        recv.owed = 0;
-    }
-}
-
-/// Whether a re-send of ours took the error of a reset.
-fn was_reset(socket: &Socket) -> bool {
-    socket.send.lock().failed.take() == Some(libc::ECONNRESET)
-}
-
-/// Whether the peer has left bytes of ours unread in the ring.
-fn outgoing_unread(socket: &Socket) -> bool {
-    // Lock order: recv, then send.
-    let mut send = socket.send.lock();
-    let on_ring = send.writer.on() == shunt_stream::WriterOn::Ring;
-    on_ring
-        && send.producer.as_mut().is_some_and(|p| p.ring().unread().is_ok_and(|bytes| bytes > 0))
 }
 
 /// Waits until another attempt is worth it; `Some` ends the call. It has so many bytes, and has looked at
