@@ -8,9 +8,11 @@ namespace of its own, where ports are free and nothing but this suite uses the l
 import argparse
 import collections
 import fcntl
+import functools
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -111,10 +113,18 @@ def source(package, version=None):
             (scratch / "sources" / path.name).write_text(text)
         apt = ["apt-get", "-o", f"Dir::Etc::sourceparts={scratch}/sources",
                "-o", f"Dir::State::lists={scratch}/lists"]
-        asked = f"{package}={version}" if version else package
         subprocess.run([*apt, "update"], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([*apt, "source", asked], cwd=scratch / "unpacked", check=True,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # A mirror may have lost the source of the newest: the one before it does.
+        known = subprocess.run(["apt-cache", *apt[1:], "showsrc", "--only-source", package], check=True,
+                               stdout=subprocess.PIPE, text=True).stdout
+        versions = [version] if version else re.findall(r"^Version: (\S+)$", known, re.M)
+        compare = functools.cmp_to_key(lambda a, b: 1 - 2 * subprocess.run(
+            ["dpkg", "--compare-versions", a, "gt", b]).returncode)
+        for asked in sorted(set(versions), key=compare, reverse=True):
+            done = subprocess.run([*apt, "source", f"{package}={asked}"], cwd=scratch / "unpacked",
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            if done.returncode == 0:
+                break
         (unpacked,) = [path for path in (scratch / "unpacked").iterdir() if path.is_dir()]
         unpacked.rename(folder)
         shutil.rmtree(scratch)
