@@ -1,7 +1,7 @@
 //! A process in which the library must keep still: for good under a seccomp filter, which may kill for
 //! calls that the program itself never makes; for a moment where the kernel wants a process of one
-//! thread (unshare(2), setns(2)); for good where it takes a number of ours; and on TCP for good beside io_uring and modules whose calls it does not see,
-//! and where the program may map only so much.
+//! thread (unshare(2), setns(2)); for good where it takes a number of ours; and on TCP for good beside io_uring and
+//! modules whose calls it does not see, and where the program may map only so much.
 
 use core::ffi::{c_char, c_int, c_long, CStr};
 use core::sync::atomic::{AtomicU16, Ordering::*};
