@@ -155,8 +155,12 @@ fn runs(scenario: &Scenario, setting: &Setting, mode: Mode) -> bool {
         (Settings::All, false) => at_home && !scenarios::waits_in_calls(scenario.name),
         (Settings::Ring, blocks) => at_home && blocks,
         (Settings::Rings, blocks) => {
-            let over_others = setting.family == Family::V4 || mode == Mode::Both;
-            setting.carrier == Carrier::Ring && over_others && blocks
+            let chosen = match setting.family {
+                Family::V4 => true,
+                Family::V6 => mode == Mode::Both,
+                Family::Mapped => false,
+            };
+            setting.carrier == Carrier::Ring && chosen && blocks
         }
     }
 }

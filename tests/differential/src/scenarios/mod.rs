@@ -40,7 +40,7 @@ pub enum Settings {
     All,
     /// On a ring over IPv4 only, with the library at both ends: it plays the rest of the stream's life by itself.
     Ring,
-    /// As `Ring`, over the other families too, and with the library at one end: it is long.
+    /// As `Ring`, and over IPv6, and with the library at one end: it is long.
     Rings,
 }
 
