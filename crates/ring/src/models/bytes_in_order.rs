@@ -5,6 +5,19 @@ use loom::thread;
 use super::{explore, read, write, Shared};
 use crate::Producer;
 
+/// As many bytes as are to come, at most two at a time.
+fn read_all(shared: &Shared, count: usize) -> Vec<u8> {
+    let mut consumer = shared.consumer();
+    let mut got = Vec::new();
+    while got.len() < count {
+        match read(&mut consumer, 2) {
+            none if none.is_empty() => thread::yield_now(),
+            some => got.extend(some),
+        }
+    }
+    got
+}
+
 /// Three bytes through two cells, at most so many at a time: a third waits for room, the reader for
 /// bytes.
 fn three_bytes(piece: usize, prepare: fn(&mut Producer)) {
@@ -24,14 +37,7 @@ fn three_bytes(piece: usize, prepare: fn(&mut Producer)) {
             drop(shared);
         }
     });
-    let mut consumer = shared.consumer();
-    let mut got = Vec::new();
-    while got.len() < 3 {
-        match read(&mut consumer, 2) {
-            none if none.is_empty() => thread::yield_now(),
-            some => got.extend(some),
-        }
-    }
+    let got = read_all(&shared, 3);
     writer.join().unwrap();
     assert_eq!(got, [1, 2, 3]);
 }
@@ -65,14 +71,7 @@ fn in_a_ring_that_rests() {
             }
         }
     });
-    let mut consumer = shared.consumer();
-    let mut got = Vec::new();
-    while got.len() < 2 {
-        match read(&mut consumer, 2) {
-            none if none.is_empty() => thread::yield_now(),
-            some => got.extend(some),
-        }
-    }
+    let got = read_all(&shared, 2);
     writer.join().unwrap();
     assert_eq!(got, [1, 2]);
 }
