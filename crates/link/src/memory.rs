@@ -5,32 +5,33 @@
 //! | 0 | header: magic, version, slots, ring bytes (read once, at mapping) |
 //! | 4096 | ready map of the master |
 //! | 8192 | ready map of the other side |
-//! | 12288 | 512 bytes of control words a slot: direction from the master, direction to it |
+//! | 12288 | 512 bytes of control words a slot: direction from the master, direction to it, who left it |
 //! | page after | two rings of data a slot |
 
 use core::mem::{offset_of, size_of};
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use shunt_os::mapping;
 use shunt_os::{Errno, Result};
 use shunt_ring::Direction;
 use shunt_ring::ReadyMap;
 
-use crate::rings::{Place, Rings};
+use crate::rings::{Place, Rings, PAGE};
 
 pub use crate::rings::has_room;
 
-const MAGIC: u64 = 0x3474_6e75_6853; // "Shunt4"
-const PAGE: usize = 4096;
+const MAGIC: u64 = 0x3574_6e75_6853; // "Shunt5"
 const MAPS: usize = PAGE;
 const CONTROL: usize = 3 * PAGE;
 const CONTROL_BYTES: usize = 512;
 const HEADER_BYTES: usize = 16;
+/// What of a ring's memory stays for the next stream in its slot.
+const WARM_BYTES: usize = 2 * PAGE;
 
 const _: () = assert!(size_of::<ReadyMap>() <= PAGE);
-const _: () = assert!(2 * size_of::<Direction>() <= CONTROL_BYTES);
+const _: () = assert!(2 * size_of::<Direction>() + size_of::<Leaving>() <= CONTROL_BYTES);
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES && offset_of!(Header, slots) == 8);
 const _: () = assert!(offset_of!(Header, ring_bytes) == 12 && size_of::<AtomicU64>() == 8);
 const _: () = assert!(align_of::<AtomicU64>() == 8);
@@ -50,6 +51,10 @@ impl Side {
             Side::Guest => Side::Master,
         }
     }
+
+    pub(crate) fn bit(self) -> u32 {
+        1 << self as u32
+    }
 }
 
 #[repr(C)]
@@ -58,6 +63,15 @@ struct Header {
     magic: u64,
     slots: u32,
     ring_bytes: u32,
+}
+
+/// How the two sides leave a slot: behind its directions.
+#[repr(C)]
+struct Leaving {
+    /// The sides that are done with it, as bits.
+    sides: AtomicU32,
+    /// For the ring that each side writes, how many bytes from its start on it may have written to.
+    touched: [AtomicU32; 2],
 }
 
 /// A mapped link memory whose sizes are known to fit.
@@ -172,6 +186,25 @@ impl Memory {
         &direction.wake.marked_at
     }
 
+    fn leaving(&self, slot: u32) -> &Leaving {
+        assert!(slot < self.place.slots);
+        let offset = CONTROL + slot as usize * CONTROL_BYTES + 2 * size_of::<Direction>();
+        // SAFETY: inside the mapping, by `total`; nothing but atomics.
+        unsafe { self.words.add(offset).cast().as_ref() }
+    }
+
+    /// Notes that `writer` has written to no more than the first `bytes` of its ring, ever since both left it.
+    pub fn note_touched(&self, slot: u32, writer: Side, bytes: u32) {
+        self.leaving(slot).touched[writer as usize].store(bytes, Relaxed);
+    }
+
+    /// `side` is done with `slot`, and looks at nothing of it any more. True if the other side was before: of two
+    /// that leave, one is told so.
+    pub fn leave_second(&self, slot: u32, side: Side) -> bool {
+        let before = self.leaving(slot).sides.fetch_or(side.bit(), AcqRel);
+        before & side.other().bit() != 0
+    }
+
     /// No stream of this process stands in `slot` any more: its rings need not be reachable.
     pub(crate) fn leave(&self, slot: u32) {
         // SAFETY: only a stream in the slot has addresses in its rings.
@@ -193,11 +226,16 @@ impl Memory {
         }
     }
 
-    /// Gives the pages of a slot's rings back and zeroes its control words.
-    pub fn reset_slot(&self, slot: u32) {
-        assert!(slot < self.place.slots);
+    /// Zeroes a slot's control words. Of the memory of its rings, all is given back, or, if it is to be `warm`, all but
+    /// what the next stream needs first.
+    pub fn reset_slot(&self, slot: u32, warm: bool) {
+        let leaving = self.leaving(slot);
+        let touched = [Side::Master, Side::Guest].map(|side| {
+            leaving.touched[side as usize].load(Relaxed).min(self.place.ring_bytes) as usize
+        });
+        let kept = if warm { WARM_BYTES } else { 0 };
         // SAFETY: both sides have released the slot.
-        unsafe { self.rings.give_back(slot) };
+        unsafe { self.rings.give_back(slot, touched, kept) };
         let words = self.direction(slot, Side::Master).as_ptr().cast::<u8>();
         // SAFETY: as above; the 512 bytes are the slot's own.
         unsafe { core::ptr::write_bytes(words, 0, CONTROL_BYTES) };
@@ -231,6 +269,56 @@ const fn libc_eproto() -> i32 {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+
+    const SIDES: [Side; 2] = [Side::Master, Side::Guest];
+
+    #[test]
+    fn of_two_sides_that_leave_the_second_is_told() {
+        let (memory, fd) = Memory::create(2, PAGE as u32).expect("memory");
+        shunt_os::handles::close(fd);
+        for side in SIDES {
+            assert!(!memory.leave_second(1, side));
+            assert!(memory.leave_second(1, side.other()));
+            memory.reset_slot(1, true);
+        }
+        assert!(!memory.leave_second(0, Side::Guest), "another slot");
+    }
+
+    #[test]
+    fn a_warm_slot_keeps_what_the_next_stream_needs_first() {
+        const RING_BYTES: usize = 8 * PAGE;
+        let (memory, fd) = Memory::create(2, RING_BYTES as u32).expect("memory");
+        shunt_os::handles::close(fd);
+        let fill = |slot| {
+            for side in SIDES {
+                // SAFETY: the ring's own bytes.
+                unsafe { memory.data(slot, side).write_bytes(1, RING_BYTES) };
+            }
+        };
+        let ones = |slot, side| {
+            // SAFETY: inside the ring.
+            let is_one = |at: &usize| unsafe { memory.data(slot, side).add(*at).read() } == 1;
+            (0..RING_BYTES).filter(is_one).count()
+        };
+        for slot in 0..2 {
+            assert!(memory.reach(slot));
+            fill(slot);
+        }
+        memory.note_touched(0, Side::Master, u32::MAX);
+        memory.note_touched(0, Side::Guest, 3 * PAGE as u32 + 1);
+        memory.reset_slot(0, true);
+        assert_eq!(ones(0, Side::Master), WARM_BYTES);
+        assert_eq!(ones(0, Side::Guest), WARM_BYTES + 4 * PAGE, "more was not touched");
+        SIDES.into_iter().for_each(|side| assert_eq!(ones(1, side), RING_BYTES));
+        fill(0);
+        memory.note_touched(0, Side::Master, PAGE as u32);
+        memory.reset_slot(0, true);
+        assert_eq!(ones(0, Side::Master), RING_BYTES, "it was noted anew");
+        assert_eq!(ones(0, Side::Guest), RING_BYTES, "nothing was");
+        memory.note_touched(0, Side::Master, PAGE as u32);
+        memory.reset_slot(0, false);
+        assert_eq!(ones(0, Side::Master), RING_BYTES - PAGE);
+    }
 
     #[test]
     fn memory_that_a_ring_gives_back_is_zero_and_its_neighbours_stay() {

@@ -9,11 +9,11 @@
 //! | Offer | either, on a live link | id, its view, slot if it is the master | its end |
 //! | Accept | answer to Offer | id, slot | its end |
 //! | Decline | answer to Offer | id | |
-//! | Stopped | reader that left a ring | slot | |
+//! | Stopped | reader that left a ring; who closes says it only if bytes are unread | slot | |
 //! | Yield | writer that would go on over TCP: the reader is to stop, if its head is the one named | slot, head and 1 as the id, or 0 for any | |
 //! | FinHeld | writer that was shut down or closed with bytes unread in the ring | slot | |
-//! | Drained | reader, when it has taken them | slot | |
-//! | Released | who is done with a slot | slot | |
+//! | Drained | reader, when it has taken them, or if it is closed | slot | |
+//! | Released | guest that is done with a slot after the master | slot | |
 //!
 //! A descriptor travels only to a process whose service thread has just spoken or holds a live
 //! link: one that lies unread in a queue would keep a connection open after its program closed it.
@@ -22,7 +22,7 @@ use shunt_os::peer::{Endpoint, Tuple};
 
 /// Every message has this size.
 pub const BYTES: usize = 96;
-const VERSION: u32 = 0x5348_0005;
+const VERSION: u32 = 0x5348_0006;
 /// No slot is meant.
 pub const NO_SLOT: u32 = u32::MAX;
 

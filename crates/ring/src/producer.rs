@@ -207,8 +207,15 @@ impl Producer {
         self.look_at_growth();
         self.growth = Growth::Small;
         self.begin_again();
-        let touched = core::mem::take(&mut self.touched);
-        Ok(KEPT.min(touched) as usize..touched as usize)
+        let kept = KEPT.min(self.touched);
+        let touched = core::mem::replace(&mut self.touched, kept);
+        Ok(kept as usize..touched as usize)
+    }
+
+    /// No more than so many bytes of the array, from its start on, were written to, but for what was given back.
+    pub fn touched(&mut self) -> u64 {
+        self.look_at_growth();
+        self.touched
     }
 
     /// Offset behind the last byte copied in, published or not.

@@ -28,6 +28,7 @@ impl Sender {
         let (words, data) = (memory.direction(slot, side), memory.data(slot, side));
         // SAFETY: the caller's promise; `Memory` checked that the size is a power of two.
         let ring = unsafe { Producer::attach(words, data, memory.ring_bytes()) };
+        memory.note_touched(slot, side, u32::MAX);
         Sender { ring, link, slot }
     }
 
@@ -75,6 +76,12 @@ impl Sender {
         // SAFETY: nobody looks at these bytes before they are written to.
         unsafe { self.link.memory.give_back(self.slot, self.link.side, unused) };
         Ok(())
+    }
+
+    /// Nothing is sent here any more: says how much memory that took.
+    pub fn leave(&mut self) {
+        let touched = u32::try_from(self.ring.touched()).unwrap_or(u32::MAX);
+        self.link.memory.note_touched(self.slot, self.link.side, touched);
     }
 
     /// As [`try_send`](crate::Sender::try_send) for one part of at most [`PIECE`] bytes, and only if there is

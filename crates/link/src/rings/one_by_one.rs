@@ -91,18 +91,22 @@ impl Rings {
         EXHAUSTED.store(false, Relaxed);
     }
 
-    /// Gives the pages of a slot's rings back, which this process has left. What cannot be mapped for it
-    /// stays until the next stream writes over it.
+    /// Gives back what of a slot's rings was `touched`, but the first `kept` bytes of each. This process has left
+    /// them. What cannot be mapped for it stays until the next stream writes over it.
     ///
     /// # Safety
     /// Both processes have left them.
-    pub unsafe fn give_back(&self, slot: u32) {
-        if let Ok(mapping) = self.map_slot(slot) {
-            // SAFETY: the caller vouches for it.
-            unsafe { mapping::give_back(mapping.base.as_ptr(), mapping.bytes) };
-            // SAFETY: nobody else knows this mapping.
-            unsafe { mapping::unmap(mapping) };
+    pub unsafe fn give_back(&self, slot: u32, touched: [usize; 2], kept: usize) {
+        if touched.iter().all(|bytes| *bytes <= kept) {
+            return;
         }
+        let Ok(mapping) = self.map_slot(slot) else { return };
+        for part in self.place.touched(touched, kept) {
+            // SAFETY: inside the rings; the caller vouches for it.
+            unsafe { mapping::give_back(mapping.base.add(part.start).as_ptr(), part.len()) };
+        }
+        // SAFETY: nobody else knows this mapping.
+        unsafe { mapping::unmap(mapping) };
     }
 
     /// Unmaps them all.
@@ -163,7 +167,7 @@ mod tests {
             // SAFETY: nobody looks at them any more.
             unsafe { rings.leave(slot) };
             // SAFETY: as above.
-            unsafe { rings.give_back(slot) };
+            unsafe { rings.give_back(slot, [RING_BYTES as usize; 2], 0) };
             assert!(rings.reach(slot));
             // SAFETY: mapped just now.
             assert_eq!(unsafe { rings.of(slot).expect("it was reached").read() }, 0);

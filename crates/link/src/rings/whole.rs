@@ -53,14 +53,15 @@ impl Rings {
     /// Nobody has an address in them.
     pub unsafe fn leave(&self, _slot: u32) {}
 
-    /// Gives the pages of a slot's rings back.
+    /// Gives back what of a slot's rings was `touched`, but the first `kept` bytes of each.
     ///
     /// # Safety
     /// Both processes have left them.
-    pub unsafe fn give_back(&self, slot: u32) {
-        if let Some(rings) = self.of(slot) {
-            // SAFETY: the caller vouches for it.
-            unsafe { mapping::give_back(rings.as_ptr(), self.place.slot_bytes()) };
+    pub unsafe fn give_back(&self, slot: u32, touched: [usize; 2], kept: usize) {
+        let Some(rings) = self.of(slot) else { return };
+        for part in self.place.touched(touched, kept) {
+            // SAFETY: inside the rings; the caller vouches for it.
+            unsafe { mapping::give_back(rings.add(part.start).as_ptr(), part.len()) };
         }
     }
 

@@ -9,7 +9,7 @@ use shunt_link::VACANT;
 use shunt_os::{clock, handles, tcp};
 use shunt_pairing::message::Kind;
 use shunt_stats::Reason;
-use shunt_stream::{ReaderDied, ReaderOn, StopOutcome, WriterOn};
+use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Words, WriterOn};
 
 use super::anew::look_anew;
 use super::fin::{fin_if_due, hold_fin, report_drained};
@@ -233,6 +233,11 @@ fn is_being_shown(socket: &Socket) -> bool {
         && clock::now_ns() - shown < SHOWN_NS_MAX
 }
 
+/// Whether the peer's end of the stream came to its slot: its reader has spoken there.
+fn peer_came(words: &impl Words) -> bool {
+    !matches!(End::decode(words.end()), Ok(End::Idle))
+}
+
 /// What closing the last descriptor leaves to be done to the companion.
 pub struct Farewell {
     /// TCP would answer with a reset, because bytes were left unread.
@@ -262,7 +267,8 @@ impl Farewell {
 /// meanwhile gets them by TCP; so is a reset, until they are there.
 fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     let fd = socket.fd.load(Relaxed);
-    if is_used_natively(socket) {
+    let is_over = send.writer.on() != WriterOn::Ring && !send.fin_pending;
+    if is_over || is_used_natively(socket) {
         return false;
     }
     let lingers = handles::lingers(fd);
@@ -338,6 +344,9 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     if let (true, Some(link)) = (attached, link) {
         let slot = socket.slot.load(Relaxed);
         let words = incoming(link, slot);
+        if socket.shown_in_slot.load(Relaxed) && peer_came(&outgoing(link, slot)) {
+            socket.shown_ns.store(0, Relaxed);
+        }
         // A connection that has ended both ways is none: nobody resets it.
         let ended = alone && have_ended(socket, &mut recv, socket.fd.load(Relaxed));
         if ended {
@@ -351,9 +360,11 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         }
         let offset = recv.offset;
         if recv.offset_known {
+            let mut unread = false;
             let asked = if alone {
                 recv.reader.close(&words, offset).map(|o| {
-                    farewell.reset = o.unread && !ended;
+                    unread = o.unread;
+                    farewell.reset = unread && !ended;
                     o.asked
                 })
             } else {
@@ -366,7 +377,10 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
                 if let Some(consumer) = &recv.consumer {
                     consumer.wake_sender();
                 }
-                tell(link, Kind::Stopped, slot);
+                // A writer that has nothing unread here finds it when it sends next.
+                if !alone || unread {
+                    tell(link, Kind::Stopped, slot);
+                }
                 if !alone {
                     await_answer(link, slot);
                     leaves_remains = finish_for_dead(socket, &mut recv).unwrap_or(false);
@@ -400,6 +414,9 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
             link.wake_own();
         }
         if !orphaned {
+            if let Some(producer) = &mut send.producer {
+                producer.leave();
+            }
             link.vacate(slot);
             // What others may still take there keeps the slot, until the link ends.
             if !leaves_remains || !link.is_alive() {

@@ -179,8 +179,11 @@ pub struct Socket {
     pub tries_to_leave: AtomicU32,
     /// Of the threads in `native_recv`, those in poll.
     pub native_polls: AtomicU32,
-    /// When a copy of its descriptor was sent to the peer, which is to close it at once; 0: never.
+    /// When a copy of its descriptor was sent to the peer, which is to close it at once; 0: never, or the
+    /// peer has closed it.
     pub shown_ns: AtomicU64,
+    /// The peer was shown it from the slot that it stands in, and has closed the copy once it stands there.
+    pub shown_in_slot: AtomicBool,
     /// The rendezvous that waits, or -1.
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
@@ -284,6 +287,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.deferrals.store(0, Relaxed);
     socket.gave_way.store(false, Relaxed);
     socket.shown_ns.store(0, Relaxed);
+    socket.shown_in_slot.store(false, Relaxed);
     socket.tries_to_leave.store(0, Relaxed);
     socket.messages_in.store(0, Relaxed);
     socket.messages_out.store(0, Relaxed);
@@ -437,6 +441,7 @@ impl Socket {
             deferrals: AtomicU32::new(0),
             gave_way: AtomicBool::new(false),
             shown_ns: AtomicU64::new(0),
+            shown_in_slot: AtomicBool::new(false),
             tries_to_leave: AtomicU32::new(0),
             native_polls: AtomicU32::new(0),
             native_recv: AtomicU32::new(0),

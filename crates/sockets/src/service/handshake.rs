@@ -46,7 +46,24 @@ pub(super) fn show(
         return Err(shunt_os::Errno(libc::EBADF));
     }
     socket.shown_ns.store(shunt_os::clock::now_ns(), Relaxed);
+    socket.shown_in_slot.store(false, Relaxed);
     send(socket.fd.load(Relaxed))
+}
+
+/// The stream that was shown stands in its slot: the peer closes the copy before it comes there.
+pub(super) fn shown_in_slot(socket: &Socket, generation: u32) {
+    let _held = socket.recv.lock();
+    if socket.generation.load(Relaxed) == generation && socket.mode() == Mode::Attached {
+        socket.shown_in_slot.store(true, Relaxed);
+    }
+}
+
+/// The peer has answered, and closed its copy before.
+pub(super) fn shown_no_more(socket: &Socket, generation: u32) {
+    let _held = socket.recv.lock();
+    if socket.generation.load(Relaxed) == generation {
+        socket.shown_ns.store(0, Relaxed);
+    }
 }
 
 impl Handshake {
@@ -244,7 +261,9 @@ impl Work {
             return Err(Reason::LinkFailed);
         }
         self.adopt(link, socket, &handshake.tuple);
-        if !attach::attach(handshake.index, handshake.generation, link, slot) {
+        if attach::attach(handshake.index, handshake.generation, link, slot) {
+            shown_in_slot(socket, handshake.generation);
+        } else {
             released(link, slot);
         }
         Ok(())
@@ -282,6 +301,7 @@ impl Work {
         );
         let link: &'static Link = Box::leak(Box::new(link));
         self.adopt(link, socket, &handshake.tuple);
+        shown_no_more(socket, handshake.generation);
         if !attach::attach(handshake.index, handshake.generation, link, message.slot) {
             released(link, message.slot);
         }

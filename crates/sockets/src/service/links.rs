@@ -35,13 +35,19 @@ pub fn links_serving(server: &Endpoint) -> Vec<&'static Link> {
         .collect()
 }
 
-/// One stream is done with its slot.
+/// One stream is done with its slot. The peer is told if it was before, and has the slot to free: mostly nothing
+/// need be said.
 pub fn released(link: &'static Link, slot: u32) {
     if !link.is_alive() {
         return retire_if_empty(link);
     }
-    attach::tell(link, Kind::Released, slot);
-    free_if_last(link, slot, link.side);
+    if free_if_last(link, slot, link.side) || !link.memory.leave_second(slot, link.side) {
+        return;
+    }
+    match link.side {
+        Side::Master => _ = free_if_last(link, slot, Side::Guest),
+        Side::Guest => attach::tell(link, Kind::Released, slot),
+    }
 }
 
 /// The peer is gone: once no stream stands on the link, its descriptors and memory go.
@@ -92,18 +98,21 @@ pub(super) unsafe fn after_fork() {
     SOME_UNRETIRED.store(false, Relaxed);
 }
 
-/// `side` is done with a slot.
-pub(super) fn free_if_last(link: &'static Link, slot: u32, side: Side) {
-    if link.side == Side::Master && link.slots.release(slot, side) {
-        link.memory.reset_slot(slot);
-        link.slots.put_back(slot);
+/// `side` is done with a slot, whose master this process may be. True if the slot is free by that.
+pub(super) fn free_if_last(link: &'static Link, slot: u32, side: Side) -> bool {
+    let last = link.side == Side::Master && link.slots.release(slot, side);
+    if last {
+        link.slots.put_back(slot, |warm| link.memory.reset_slot(slot, warm));
     }
+    last
 }
 
 /// Gives a slot back to which no stream of this process came, for both sides.
 pub(super) fn return_slot(link: &'static Link, slot: u32) {
     if slot != NO_SLOT {
-        [Side::Master, Side::Guest].into_iter().for_each(|side| free_if_last(link, slot, side));
+        for side in [Side::Master, Side::Guest] {
+            free_if_last(link, slot, side);
+        }
     }
 }
 
@@ -165,15 +174,17 @@ impl Work {
                 }
             }
             Kind::FinHeld => {
-                if let Some(index) = link.stream(message.slot) {
-                    attach::fin_is_held(pool::get(index));
+                match link.stream(message.slot) {
+                    Some(index) => attach::fin_is_held(pool::get(index)),
+                    // Closed meanwhile, when nothing was left to be taken.
+                    None => attach::tell(link, Kind::Drained, message.slot),
                 }
             }
             Kind::Drained => match link.stream(message.slot) {
                 Some(index) => attach::send_held_fin(index, pool::get(index)),
                 None => self.let_go_of_orphan(link, message.slot),
             },
-            Kind::Released => free_if_last(link, message.slot, link.side.other()),
+            Kind::Released => _ = free_if_last(link, message.slot, link.side.other()),
             Kind::Offer => self.consider(link, message, received),
             Kind::Accept => return self.accepted(link, message, received),
             Kind::Decline => self.declined(link, message),

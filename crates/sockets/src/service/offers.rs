@@ -11,7 +11,7 @@ use shunt_pairing::message::{Kind, Message, NO_SLOT};
 use shunt_pairing::trust;
 use shunt_stats::Reason;
 
-use super::handshake::show;
+use super::handshake::{show, shown_in_slot, shown_no_more};
 use super::links::{free_if_last, links_serving, released, return_slot};
 use super::{Request, Work};
 use crate::pool::{self, Socket};
@@ -152,6 +152,7 @@ impl Work {
             handles::send_message(link.control, &answer, &[fd])
         });
         match shown.map_err(|error| error.0) {
+            Ok(()) => shown_in_slot(pool::get(index), generation),
             Err(libc::EAGAIN) => self.put_off(link, Request::Accept(accepted)),
             Err(libc::EBADF) => {
                 // The program closed it meanwhile, and gives its own share of the slot back.
@@ -189,6 +190,7 @@ impl Work {
         if !proven {
             return false;
         }
+        shown_no_more(pool::get(offer.index), offer.generation);
         let server = if pool::get(offer.index).connector.load(Relaxed) {
             offer.tuple.remote
         } else {

@@ -212,6 +212,7 @@ impl Work {
                 handles::close(fd);
                 attach::incoming(orphan.link, orphan.slot).reader_is_closed();
                 elsewhere::note();
+                orphan.producer.leave();
                 orphan.link.vacate(orphan.slot);
                 released(orphan.link, orphan.slot);
                 service.orphans.lock().retain(|kept| *kept != fd);
