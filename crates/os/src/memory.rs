@@ -31,10 +31,7 @@ pub fn is_readable<T>(pointer: *const T, length: usize) -> bool {
 
 /// Whether this process may map only so much (RLIMIT_AS): what the library maps it could not.
 pub fn addresses_are_limited() -> bool {
-    let mut limit = libc::rlimit64 { rlim_cur: libc::RLIM64_INFINITY, rlim_max: 0 };
-    // SAFETY: `limit` is valid.
-    let got = unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_AS, 0, &raw mut limit) };
-    got.is_ok() && limit.rlim_cur != libc::RLIM64_INFINITY
+    crate::raw::limit(libc::RLIMIT_AS).is_ok_and(|bytes| bytes != libc::RLIM64_INFINITY)
 }
 
 #[cfg(all(test, not(miri)))]

@@ -24,10 +24,7 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 /// ENOMEM, EMFILE and so on as the kernel gives; EFBIG if RLIMIT_FSIZE is lower than `bytes`
 /// (asking the kernel would raise SIGXFSZ in the program).
 pub fn create(name: &core::ffi::CStr, bytes: u64, seal: bool) -> Result<i32> {
-    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid.
-    unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut limit)? };
-    if limit.rlim_cur < bytes {
+    if raw::limit(libc::RLIMIT_FSIZE)? < bytes {
         return Err(Errno(libc::EFBIG));
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;

@@ -194,6 +194,14 @@ pub fn sched_yield() {
     let _ = unsafe { sys!(libc::SYS_sched_yield) };
 }
 
+/// The soft limit of this process for `resource`, one of RLIMIT_*; RLIM64_INFINITY is none (prlimit(2)).
+pub fn limit(resource: libc::__rlimit_resource_t) -> Result<u64> {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    unsafe { sys!(libc::SYS_prlimit64, 0, resource, 0, &raw mut limit)? };
+    Ok(limit.rlim_cur)
+}
+
 /// Sleeps about `ns` nanoseconds; used only where another process must first do its part.
 pub fn nanosleep(ns: u64) {
     let span = crate::clock::span(ns);

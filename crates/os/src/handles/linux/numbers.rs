@@ -229,10 +229,7 @@ fn leaves_room(limit: u64) -> bool {
 
 /// How many descriptors this process may have (RLIMIT_NOFILE).
 fn limit() -> Result<u64> {
-    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is valid.
-    unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit)? };
-    Ok(limit.rlim_cur)
+    raw::limit(libc::RLIMIT_NOFILE)
 }
 
 /// So few numbers of ours that none is kept for a [`bequest`].
