@@ -56,7 +56,7 @@ const STREAMS_MAX: usize = 240;
 /// The kernel acknowledges what came after a while.
 const SETTLED_MAX: Duration = Duration::from_millis(1500);
 /// The library does some things a moment later than the kernel. It is waited for so long only if it differs.
-const LATER_MAX: Duration = Duration::from_secs(20);
+const LATER_MAX: Duration = Duration::from_secs(12);
 
 const ANY: i32 = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI;
 
