@@ -1,6 +1,6 @@
-//! The rings of a link, mapped all at once or as they are needed.
+//! The rings of a link, mapped as they are needed, in a few parts or one by one.
 
-#[cfg_attr(target_pointer_width = "64", path = "whole.rs")]
+#[cfg_attr(target_pointer_width = "64", path = "in_parts.rs")]
 #[cfg_attr(not(target_pointer_width = "64"), path = "one_by_one.rs")]
 mod mapped;
 

@@ -97,6 +97,27 @@ pub fn map_part(fd: i32, offset: u64, bytes: usize) -> Result<Mapping> {
     map_with(fd, offset, bytes, libc::MAP_SHARED | libc::MAP_NORESERVE)
 }
 
+/// Maps `bytes` more, from `offset` on, of a file whose start `base` is a shared mapping of; the file need not be open.
+///
+/// # Safety
+/// `base` is such a mapping, of a page at least, and stays it meanwhile.
+pub unsafe fn map_more(base: NonNull<u8>, offset: u64, bytes: usize) -> Result<Mapping> {
+    let head = offset as usize;
+    // Of no old bytes: "a new mapping of the same pages", of any length (mremap(2)).
+    // SAFETY: the new mapping is at an address of the kernel's choice, and the old one stays.
+    let start = unsafe {
+        sys!(libc::SYS_mremap, base.as_ptr(), 0, head + bytes, libc::MREMAP_MAYMOVE)?
+    };
+    let start = NonNull::new(start as *mut u8).ok_or(Errno(libc::ENOMEM))?;
+    // SAFETY: inside what was just mapped.
+    let more = Mapping { base: unsafe { start.add(head) }, bytes };
+    if head > 0 {
+        // SAFETY: nobody knows of it.
+        unsafe { unmap(Mapping { base: start, bytes: head }) };
+    }
+    Ok(more)
+}
+
 /// Private zero memory, touched pages only: tables that must not come from the program's malloc.
 pub fn anonymous(bytes: usize) -> Result<Mapping> {
     map_with(-1, 0, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
