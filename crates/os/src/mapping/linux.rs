@@ -105,9 +105,8 @@ pub unsafe fn map_more(base: NonNull<u8>, offset: u64, bytes: usize) -> Result<M
     let head = offset as usize;
     // Of no old bytes: "a new mapping of the same pages", of any length (mremap(2)).
     // SAFETY: the new mapping is at an address of the kernel's choice, and the old one stays.
-    let start = unsafe {
-        sys!(libc::SYS_mremap, base.as_ptr(), 0, head + bytes, libc::MREMAP_MAYMOVE)?
-    };
+    let start =
+        unsafe { sys!(libc::SYS_mremap, base.as_ptr(), 0, head + bytes, libc::MREMAP_MAYMOVE)? };
     let start = NonNull::new(start as *mut u8).ok_or(Errno(libc::ENOMEM))?;
     // SAFETY: inside what was just mapped.
     let more = Mapping { base: unsafe { start.add(head) }, bytes };
