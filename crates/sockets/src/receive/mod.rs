@@ -59,8 +59,10 @@ impl Request<'_> {
 enum Attempt {
     /// This many bytes, or the end of the stream (0).
     Got(usize),
-    /// This many bytes, and the next one is the other carrier's.
-    UpToTheSeam(usize),
+    /// This many bytes, and the next one is the other carrier's: TCP's.
+    UpToTcp(usize),
+    /// The same: the ring's.
+    UpToTheRing(usize),
     /// An error of the kernel's.
     Error(i32),
     /// Nothing now.
@@ -82,7 +84,9 @@ impl Attempt {
     #[inline]
     fn satisfies(&self, wanted: usize) -> bool {
         match *self {
-            Attempt::Got(count) | Attempt::UpToTheSeam(count) => count == 0 || count >= wanted,
+            Attempt::Got(count) | Attempt::UpToTcp(count) | Attempt::UpToTheRing(count) => {
+                count == 0 || count >= wanted
+            }
             Attempt::Error(_) => true,
             Attempt::Empty
             | Attempt::Owed
@@ -228,9 +232,16 @@ fn receive_waiting(
             }
             // To a program a receive of less than it asked for says that there was no more
             // (epoll(7)): no edge will follow for what lies on the other carrier already.
-            Attempt::UpToTheSeam(count) => {
+            Attempt::UpToTcp(count) => {
                 got += count;
                 if got == wanted || ahead(request.fd) == Ahead::Stop {
+                    return Outcome::Handled(got as isize);
+                }
+            }
+            // What TCP has is told behind the ring's bytes, be it an error.
+            Attempt::UpToTheRing(count) => {
+                got += count;
+                if got == wanted {
                     return Outcome::Handled(got as isize);
                 }
             }
@@ -471,7 +482,7 @@ fn attempt(
                 }
                 if already > 0 {
                     match ahead(request.fd) {
-                        Ahead::Stop => return Ok(Attempt::UpToTheSeam(0)),
+                        Ahead::Stop => return Ok(Attempt::UpToTcp(0)),
                         Ahead::Nothing => return Ok(Attempt::Empty),
                         Ahead::More => {}
                     }
@@ -523,16 +534,13 @@ fn attempt(
 /// Bytes of one carrier: are they its last, with the other's behind them?
 #[inline]
 fn got(socket: &Socket, recv: &RecvSide, request: Request<'_>, count: usize) -> Attempt {
-    let at_seam = request.flags & PEEK == 0
-        && match recv.reader.on() {
-            ReaderOn::Crossing { up_at } => recv.offset >= up_at,
-            ReaderOn::Ring => has_ended(socket, recv.offset),
-            ReaderOn::Tcp | ReaderOn::Salvage { .. } => false,
-        };
-    if at_seam {
-        Attempt::UpToTheSeam(count)
-    } else {
-        Attempt::Got(count)
+    if request.flags & PEEK != 0 {
+        return Attempt::Got(count);
+    }
+    match recv.reader.on() {
+        ReaderOn::Crossing { up_at } if recv.offset >= up_at => Attempt::UpToTheRing(count),
+        ReaderOn::Ring if has_ended(socket, recv.offset) => Attempt::UpToTcp(count),
+        _ => Attempt::Got(count),
     }
 }
 
