@@ -25,7 +25,8 @@ suites: build ## Run the test suites of other projects plain and accelerated, an
 		tornado twisted uvloop tokio perl nginx openssh rsync ftp web mail mariadb mpi \
 		varnishtest curl mosquitto messaging rabbitmq samba php erlang netty openldap \
 		libwebsockets libmicrohttpd glib asio lwt go tcl smtp python-libraries python-databases \
-		socat ncat rust ruby-servers zeo mercurial subversion mpi4py plack; do \
+		socat ncat rust ruby-servers zeo mercurial subversion mpi4py plack stunnel h2o \
+		pgbouncer rsyslog java daemons; do \
 		CARGO_TARGET_DIR=$(TARGET) tests/suites/$$suite || failed="$$failed $$suite"; done; \
 	[ -z "$$failed" ] || { echo "different:$$failed"; exit 1; }
 
