@@ -249,6 +249,8 @@ pub fn settle_on_tcp(socket: &'static Socket) {
             && !recv.reset_pending
             && !send.fin_pending
             && send.failed.is_none()
+            // By another name than the kernel's.
+            && socket.death_error.load(Relaxed) == 0
             && !socket.closing.load(SeqCst);
         if !settled {
             return;
