@@ -9,7 +9,7 @@
 //! | Offer | either, on a live link | id, its view, slot if it is the master | its end |
 //! | Accept | answer to Offer | id, slot | its end |
 //! | Decline | answer to Offer | id | |
-//! | Stopped | reader that left a ring; who closes says it only if bytes are unread | slot | |
+//! | Stopped | reader that left a ring; who closes says it only if bytes are unread, or when asked | slot | |
 //! | Yield | writer that would go on over TCP: the reader is to stop, if its head is the one named | slot, head and 1 as the id, or 0 for any | |
 //! | FinHeld | writer that was shut down or closed with bytes unread in the ring | slot | |
 //! | Drained | reader, when it has taken them, or if it is closed | slot | |

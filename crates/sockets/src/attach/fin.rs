@@ -35,18 +35,19 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     Ok(hold)
 }
 
-/// The writer holds its FIN.
-pub fn fin_is_held(socket: &'static Socket) {
+/// The writer holds its FIN. False if the stream has left its slot.
+pub fn fin_is_held(socket: &'static Socket) -> bool {
     {
         let mut recv = socket.recv.lock();
         if socket.mode() != Mode::Attached {
-            return;
+            return false;
         }
         recv.fin_held = true;
         recv.peer_shut = true;
         report_drained(socket, &mut recv);
     }
     wake_own(socket);
+    true
 }
 
 /// Tells a writer that holds its FIN when the ring is empty.

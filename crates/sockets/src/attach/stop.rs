@@ -90,13 +90,16 @@ pub fn may_leave_unread(link: &Link, slot: u32) -> bool {
 }
 
 /// The writer asked: this process reads TCP from here on, until both go up again. `head`: only if the reader
-/// has taken nothing beyond it.
-pub fn stop_for_writer(socket: &'static Socket, head: Option<u64>) {
+/// has taken nothing beyond it. False if the stream has left its slot.
+pub fn stop_for_writer(socket: &'static Socket, head: Option<u64>) -> bool {
     let stopped = {
         let mut recv = socket.recv.lock();
         let has_moved = |head| direction(socket, false).is_some_and(|it| it.head() != head);
-        if socket.mode() != Mode::Attached || head.is_some_and(has_moved) {
-            return;
+        if socket.mode() != Mode::Attached {
+            return false;
+        }
+        if head.is_some_and(has_moved) {
+            return true;
         }
         let offset = recv.offset;
         stop_reading(socket, &mut recv).map(|_| offset)
@@ -108,6 +111,7 @@ pub fn stop_for_writer(socket: &'static Socket, head: Option<u64>) {
         }
         Err(Broken) => break_stream(socket),
     }
+    true
 }
 
 /// This process ends, or becomes another program, perhaps in a signal handler: what lies unread in

@@ -168,16 +168,18 @@ impl Work {
                 Some(index) => attach::flush(index, pool::get(index)),
                 None => self.finish_orphans(),
             },
+            // A reader that has closed meanwhile, when nothing was left to be taken, said nothing.
             Kind::Yield => {
-                if let Some(index) = link.stream(message.slot) {
-                    attach::stop_for_writer(pool::get(index), message.id.checked_sub(1));
+                let head = message.id.checked_sub(1);
+                let stops = |index| attach::stop_for_writer(pool::get(index), head);
+                if !link.stream(message.slot).is_some_and(stops) {
+                    attach::tell(link, Kind::Stopped, message.slot);
                 }
             }
             Kind::FinHeld => {
-                match link.stream(message.slot) {
-                    Some(index) => attach::fin_is_held(pool::get(index)),
-                    // Closed meanwhile, when nothing was left to be taken.
-                    None => attach::tell(link, Kind::Drained, message.slot),
+                let hears = |index| attach::fin_is_held(pool::get(index));
+                if !link.stream(message.slot).is_some_and(hears) {
+                    attach::tell(link, Kind::Drained, message.slot);
                 }
             }
             Kind::Drained => match link.stream(message.slot) {
