@@ -157,6 +157,12 @@ pub fn error_of_death(socket: &Socket) -> Option<i32> {
     take_error(socket)
 }
 
+/// Whether nobody was told yet of the peer's death, whose error the kernel has by another name.
+pub(super) fn error_of_death_is_due(socket: &Socket) -> bool {
+    let has_error = || handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
+    socket.death_error.load(Relaxed) != 0 && has_error()
+}
+
 /// Whether a receive that came to TCP's end is told of a reset in its place, by the peer's death. The FIN may be
 /// here before the answer to what was sent again, and that may be known to the re-send alone. The caller holds
 /// the receiving side.

@@ -9,7 +9,7 @@ use shunt_pairing::message::Kind;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
 
-use super::ends::break_stream;
+use super::ends::{break_stream, error_of_death_is_due};
 use super::fin::fin_if_due;
 use super::stop::{ask_to_stop, await_stop, ANSWER_NS_MAX};
 use super::writer::{go_down, resend};
@@ -249,8 +249,7 @@ pub fn settle_on_tcp(socket: &'static Socket) {
             && !recv.reset_pending
             && !send.fin_pending
             && send.failed.is_none()
-            // By another name than the kernel's.
-            && socket.death_error.load(Relaxed) == 0
+            && !error_of_death_is_due(socket)
             && !socket.closing.load(SeqCst);
         if !settled {
             return;
