@@ -72,9 +72,23 @@ pub struct EpollEntry {
     pub data: u64,
 }
 
+/// The process that a pidfd names, as this one knows it; `None` if it is gone, or that is no pidfd
+/// (pidfd_open(2)).
+pub fn of_pidfd(pidfd: i32) -> Option<i32> {
+    let text = descriptor_info(pidfd)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    line.trim().parse().ok().filter(|pid| *pid > 0)
+}
+
 /// What is in an epoll set of this process; `None` if that cannot be seen.
 pub fn entries_of_epoll(set: i32) -> Option<Vec<EpollEntry>> {
-    let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{set}")).ok()?;
+    let text = descriptor_info(set)?;
+    text.lines().filter(|line| line.starts_with("tfd:")).map(epoll_entry).collect()
+}
+
+/// What the kernel says of a descriptor of this process.
+fn descriptor_info(fd: i32) -> Option<String> {
+    let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{fd}")).ok()?;
     let mut text = Vec::new();
     with_open(libc::AT_FDCWD, &path, 0, |fd| {
         let mut piece = [0u8; 1024];
@@ -85,8 +99,7 @@ pub fn entries_of_epoll(set: i32) -> Option<Vec<EpollEntry>> {
         }
     })
     .ok()?;
-    let text = core::str::from_utf8(&text).ok()?;
-    text.lines().filter(|line| line.starts_with("tfd:")).map(epoll_entry).collect()
+    String::from_utf8(text).ok()
 }
 
 /// `tfd: 5 events: 19 data: ffff ...`, the two last in hexadecimal digits.

@@ -33,6 +33,15 @@ pub fn name_of(end: &Tuple) -> Name {
     Name::new(&text)
 }
 
+/// The abstract name under which a process with links is asked for what another process of its user's took from it
+/// (pidfd_getfd(2)).
+pub fn door_of(pid: i32) -> Name {
+    let mut text = [0u8; 17];
+    text[..13].copy_from_slice(b"shunt-1/door/");
+    text[13..].copy_from_slice(&pid.to_be_bytes());
+    Name::new(&text)
+}
+
 /// A control socket to the other end of `own`, if that waits at its rendezvous (2 us).
 pub fn find(own: &Tuple) -> Option<i32> {
     handles::connect_to(&name_of(&own.reversed())).ok()

@@ -144,6 +144,12 @@ macro_rules! sys {
     }};
 }
 
+/// `geteuid`.
+pub fn geteuid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { sys!(libc::SYS_geteuid) }.unwrap_or(0) as u32
+}
+
 /// `getpid`, asked of the kernel: in a vfork child it differs from what the parent recorded.
 pub fn getpid() -> i32 {
     // SAFETY: no arguments.

@@ -198,7 +198,7 @@ pub unsafe extern "C" fn pidfd_getfd(pidfd: c_int, fd: c_int, flags: c_uint) -> 
         let number = libc::SYS_pidfd_getfd;
         real::syscall(number, pidfd as usize, fd as usize, flags as usize, 0, 0, 0)
     }) as c_int;
-    noted(copy, calls::copied)
+    noted(copy, |copy| calls::copied(pidfd, copy))
 }
 
 /// A FILE whose reads and writes are ours (fopencookie(3)), with the descriptor's number in it.

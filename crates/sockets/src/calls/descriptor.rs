@@ -12,7 +12,7 @@ use crate::calls::counts;
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::wait::{epoll, poll};
-use crate::{attach, inherit, process, quiet, receive, search, Outcome};
+use crate::{attach, inherit, process, quiet, receive, search, service, Outcome};
 
 /// What `fd` is, asking the kernel if nobody has yet. Only for calls that a socket is likely to
 /// get; others treat an unknown descriptor as foreign.
@@ -280,8 +280,8 @@ pub fn before_aio(fd: c_int) {
 }
 
 /// After `pidfd_getfd`: a descriptor of a process, perhaps of this one. A stream of ours has more
-/// numbers than we know.
-pub fn copied(fd: c_int) {
+/// numbers than we know; one of another process leaves the ring there.
+pub fn copied(pidfd: c_int, fd: c_int) {
     forget(fd);
     let Ok(cookie) = handles::cookie(fd) else {
         if let Some(index) = epoll::find(fd) {
@@ -295,8 +295,9 @@ pub fn copied(fd: c_int) {
             same = Some(index);
         }
     });
-    if let Some(index) = same {
-        touch_or_leave(index, Reason::PassedDescriptor);
+    match same {
+        Some(index) => touch_or_leave(index, Reason::PassedDescriptor),
+        None => service::ask_at_door(pidfd, fd),
     }
     table::set(fd, Entry::Foreign);
 }

@@ -6,7 +6,7 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_link::Link;
 use shunt_os::lock::Lock;
@@ -24,11 +24,13 @@ use crate::send::{rest, still_full, Resting, FULL_NS_MAX, REST_NS};
 use crate::wait::poll;
 use crate::{attach, inherit, search};
 
+mod door;
 mod handshake;
 mod links;
 mod offers;
 mod orphans;
 
+pub use door::ask as ask_at_door;
 pub use links::{links_serving, released, retire_if_empty};
 pub use orphans::{has_orphans, hurry_orphans, keep_after_close};
 
@@ -68,6 +70,8 @@ pub struct Service {
     stopping: AtomicBool,
     epoll: i32,
     bell: i32,
+    /// Where who took a descriptor of ours comes to, while the thread runs; else -1.
+    door: AtomicI32,
     requests: Lock<Vec<Request>>,
     links: Lock<Vec<Known>>,
     /// Streams whose rings were found full by sends that may not wait.
@@ -108,6 +112,7 @@ mod tag {
     pub const COMPANION: u64 = 5 << 56;
     pub const ORPHAN: u64 = 6 << 56;
     pub const FAMILY: u64 = 7 << 56;
+    pub const DOOR: u64 = 8 << 56;
     pub const KIND: u64 = 0xff << 56;
 
     /// A socket by index and the low bits of its generation.
@@ -185,6 +190,7 @@ pub fn start() -> Option<&'static Service> {
         stopping: AtomicBool::new(false),
         epoll,
         bell,
+        door: AtomicI32::new(-1),
         requests: Lock::new(Vec::new()),
         links: Lock::new(Vec::new()),
         full: Lock::new(Vec::new()),
@@ -255,7 +261,9 @@ extern "C" fn body(argument: *mut c_void) -> *mut c_void {
         pause_ns: PAUSE_NS,
     };
     shunt_os::raw::take_short_turns(TURN_NS);
+    service.open_door();
     work.run();
+    service.close_door();
     null_mut()
 }
 
@@ -264,6 +272,20 @@ impl Service {
     pub fn ask(&self, request: Request) {
         self.requests.lock().push(request);
         handles::ring(self.bell);
+    }
+
+    fn open_door(&self) {
+        let Ok(door) = door::open() else { return };
+        let (add, events) = (libc::EPOLL_CTL_ADD, libc::EPOLLIN as u32);
+        let _ = handles::epoll_ctl(self.epoll, add, door, events, tag::DOOR);
+        self.door.store(door, SeqCst);
+    }
+
+    fn close_door(&self) {
+        let door = self.door.swap(-1, SeqCst);
+        if door >= 0 {
+            handles::close(door);
+        }
     }
 
     /// Somebody may come to this listener.
@@ -430,6 +452,10 @@ impl Work {
                 }
             }
             tag::ORPHAN => self.orphan_event(index as i32),
+            tag::DOOR => {
+                let _no_fork = inherit::no_fork();
+                door::answer(self.service.door.load(SeqCst));
+            }
             tag::FAMILY => {
                 let no_fork = inherit::no_fork();
                 self.hear_the_dead();
@@ -574,4 +600,5 @@ pub unsafe fn after_fork() {
     }
     handles::close(service.epoll);
     handles::close(service.bell);
+    service.close_door();
 }

@@ -154,8 +154,14 @@ pub fn write_at_its_place(fd: Fd, bytes: &[u8]) -> Got {
 
 /// A copy of this process's own descriptor, as a debugger takes one.
 pub fn copy_by_pidfd(fd: Fd) -> Fd {
-    let own = call!(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0)).fd("pidfd_open");
-    let copy = call!(libc::syscall(libc::SYS_pidfd_getfd, own, fd, 0)).fd("pidfd_getfd");
-    super::socket::close(own);
+    // SAFETY: no arguments.
+    copy_from_process(unsafe { libc::getpid() }, fd)
+}
+
+/// A copy of a descriptor of any process that may be traced.
+pub fn copy_from_process(pid: i32, fd: Fd) -> Fd {
+    let process = call!(libc::syscall(libc::SYS_pidfd_open, pid, 0)).fd("pidfd_open");
+    let copy = call!(libc::syscall(libc::SYS_pidfd_getfd, process, fd, 0)).fd("pidfd_getfd");
+    super::socket::close(process);
     copy
 }

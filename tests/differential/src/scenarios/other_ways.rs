@@ -2,7 +2,7 @@
 
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
-use crate::calls::{io, other_ways, process, socket, wait};
+use crate::calls::{io, other_ways, process, socket, wait, Got};
 use crate::pattern::receive_text;
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
@@ -16,6 +16,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_shell_in_words_reads_the_stream,
     vectors_at_the_streams_own_place_carry,
     a_descriptor_taken_by_pidfd_is_the_same_stream,
+    a_descriptor_taken_by_another_process_is_the_same_stream,
     a_look_at_a_set_tells_rings_and_pipes,
 ];
 
@@ -170,6 +171,42 @@ fn a_descriptor_taken_by_pidfd_is_the_same_stream(a: &Actor) {
         socket::close(copy);
     });
     a.client(|| a.note("received", receive_text(s, 9)));
+}
+
+/// The other process is a child from before there was a stream, so that it has none of it.
+fn a_descriptor_taken_by_another_process_is_the_same_stream(a: &Actor) {
+    let (told, tells) = socket::pipe();
+    let parent = std::process::id() as i32;
+    let child = (!a.is_client()).then(|| {
+        process::fork(|| {
+            let mut fd = [0; 4];
+            if io::read(told, &mut fd).count() != Some(4) {
+                return 1;
+            }
+            let copy = other_ways::copy_from_process(parent, i32::from_le_bytes(fd));
+            let first = receive_text(copy, 4);
+            let sent = io::write(copy, b"from ");
+            let set = wait::epoll_create();
+            wait::epoll_add(set, copy, libc::EPOLLIN, 1).value("add");
+            let ready = wait::epoll_wait(set, 4, 5000).events.len();
+            let second = receive_text(copy, 4);
+            i32::from(first != "one " || sent != Got::Value(5) || ready != 1 || second != "two ")
+        })
+    });
+    let s = a.stream();
+    a.client(|| a.note("send", io::write(s, b"one ")));
+    a.server(|| {
+        a.until_readable(s, 4);
+        io::write(tells, &s.to_le_bytes());
+    });
+    a.client(|| a.note("received", receive_text(s, 5)));
+    a.client(|| a.note("send", io::write(s, b"two ")));
+    if let Some(child) = child {
+        a.note("the child", process::wait_for(child));
+        a.note("send by the first", io::write(s, b"both"));
+    }
+    a.meet();
+    a.client(|| a.note("received", receive_text(s, 4)));
 }
 
 /// A pipe made ready before a stream is told no later than it.
