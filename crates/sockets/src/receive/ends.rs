@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_os::handles;
+use shunt_os::{clock, handles, proc};
 use shunt_stream::{End, ReaderOn, Words};
 
 use super::Request;
@@ -73,16 +73,26 @@ pub fn owes(socket: &Socket, recv: &RecvSide) -> bool {
         && socket.link().is_some_and(|link| link.is_alive())
 }
 
-/// Until some of them are here. No lock is held. A peer that does not come to it is not waited for twice.
+/// Until some of them are here. No lock is held. The program may have been told of them: to come back without would
+/// be an error to it that TCP does not make. A peer that only waits for a processor comes to it; one that does not
+/// is not waited for twice.
 pub(super) fn await_owed(socket: &Socket, generation: u32) {
     let is_owed = |recv: &RecvSide| {
         let is_ours = socket.generation.load(Relaxed) == generation;
         is_ours && owes(socket, recv) && !shunt_os::tcp::has_news(socket.fd.load(Relaxed))
     };
-    attach::wait_until(attach::ANSWER_NS_MAX, || !is_owed(&socket.recv.lock()));
-    let mut recv = socket.recv.lock();
-    if is_owed(&recv) {
-        recv.owed = 0;
+    let is_stopped = || socket.link().is_some_and(|link| proc::is_stopped(link.peer_pid));
+    let end = clock::now_ns() + attach::CORE_NS_MAX;
+    loop {
+        attach::wait_until(attach::ANSWER_NS_MAX, || !is_owed(&socket.recv.lock()));
+        let mut recv = socket.recv.lock();
+        if !is_owed(&recv) {
+            return;
+        }
+        if clock::now_ns() >= end || is_stopped() {
+            recv.owed = 0;
+            return;
+        }
     }
 }
 
