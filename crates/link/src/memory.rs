@@ -52,6 +52,7 @@ impl Side {
         }
     }
 
+    /// The side in a set of sides.
     pub(crate) fn bit(self) -> u32 {
         1 << self as u32
     }

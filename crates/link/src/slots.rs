@@ -7,10 +7,6 @@ use shunt_os::lock::Lock;
 
 use crate::Side;
 
-fn bit(side: Side) -> u8 {
-    1 << side as u8
-}
-
 /// So many free slots keep the memory that their next streams need first.
 const WARM_MAX: usize = 64;
 
@@ -25,7 +21,7 @@ struct Inner {
     /// Free as well, and taken before: those that are warm.
     warm: Vec<u32>,
     /// For each slot the sides that have not released it, as bits.
-    holders: Vec<u8>,
+    holders: Vec<u32>,
 }
 
 impl Slots {
@@ -39,7 +35,7 @@ impl Slots {
     pub fn take(&self) -> Option<u32> {
         let mut inner = self.inner.lock();
         let slot = inner.warm.pop().or_else(|| inner.free.pop())?;
-        inner.holders[slot as usize] = bit(Side::Master) | bit(Side::Guest);
+        inner.holders[slot as usize] = Side::Master.bit() | Side::Guest.bit();
         Some(slot)
     }
 
@@ -49,8 +45,8 @@ impl Slots {
     pub fn release(&self, slot: u32, side: Side) -> bool {
         let mut inner = self.inner.lock();
         match inner.holders.get_mut(slot as usize) {
-            Some(holders) if *holders & bit(side) != 0 => {
-                *holders &= !bit(side);
+            Some(holders) if *holders & side.bit() != 0 => {
+                *holders &= !side.bit();
                 *holders == 0
             }
             _ => false,

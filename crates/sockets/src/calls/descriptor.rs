@@ -289,13 +289,7 @@ pub fn copied(pidfd: c_int, fd: c_int) {
         }
         return;
     };
-    let mut same = None;
-    pool::each(|index, socket| {
-        if socket.mode() != Mode::Free && handles::cookie(socket.fd.load(Relaxed)) == Ok(cookie) {
-            same = Some(index);
-        }
-    });
-    match same {
+    match pool::of_cookie(cookie) {
         Some(index) => touch_or_leave(index, Reason::PassedDescriptor),
         None => service::ask_at_door(pidfd, fd),
     }

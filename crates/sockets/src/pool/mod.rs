@@ -13,6 +13,7 @@ use core::sync::atomic::{fence, AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ato
 
 use shunt_carriers::shm;
 use shunt_link::Link;
+use shunt_os::handles;
 use shunt_os::lock::Lock;
 use shunt_os::mapping;
 use shunt_os::peer::Tuple;
@@ -330,6 +331,17 @@ pub fn each(mut visit: impl FnMut(u32, &'static Socket)) {
             visit(index, socket);
         }
     }
+}
+
+/// The stream whose kernel socket has this cookie (SO_COOKIE, socket(7)).
+pub fn of_cookie(cookie: u64) -> Option<u32> {
+    let mut found = None;
+    each(|index, socket| {
+        if handles::cookie(socket.fd.load(Relaxed)) == Ok(cookie) {
+            found = Some(index);
+        }
+    });
+    found
 }
 
 /// As [`each`], unless that would have to wait.

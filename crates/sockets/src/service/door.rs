@@ -2,8 +2,6 @@
 //! Shunt it comes to our door, a Unix socket by our process number, shows what it took, and waits until the
 //! stream is on TCP for good.
 
-use core::sync::atomic::Ordering::*;
-
 use shunt_os::{handles, proc};
 use shunt_pairing::rendezvous::door_of;
 use shunt_stats::Reason;
@@ -30,7 +28,8 @@ pub(super) fn answer(door: i32) {
         let mut buffer = [0u8; WORD.len()];
         if let Ok(received) = handles::receive_message(control, &mut buffer) {
             if received.passed_count == 1 {
-                let _ = stream_of(received.passed[0]).map(leave);
+                let _ =
+                    handles::cookie(received.passed[0]).ok().and_then(pool::of_cookie).map(leave);
             }
             close_passed(&received);
         }
@@ -58,18 +57,6 @@ fn says_something(control: i32, limit: u64) -> bool {
     let has_come = || handles::poll_now(control, libc::POLLIN) != 0;
     attach::wait_until(limit, has_come);
     has_come()
-}
-
-/// The stream of this process that a descriptor is of.
-fn stream_of(fd: i32) -> Option<u32> {
-    let cookie = handles::cookie(fd).ok()?;
-    let mut found = None;
-    pool::each(|index, socket| {
-        if socket.mode() != Mode::Free && handles::cookie(socket.fd.load(Relaxed)) == Ok(cookie) {
-            found = Some(index);
-        }
-    });
-    found
 }
 
 fn leave(index: u32) {
