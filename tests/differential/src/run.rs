@@ -13,10 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Neither side says anything for so long.
 const WATCHDOG_SECONDS: u64 = 20;
-/// All of a run, on a machine however busy.
-const RUN_SECONDS_MAX: u64 = 120;
 /// Processes that an actor left behind may take this long to end.
 const LEFT_OVER_SECONDS: u64 = 5;
 
@@ -115,7 +112,8 @@ pub fn run(setting: &Setting, files: &Files, oracle: Option<&Record>) -> Record 
     ];
     let mut record =
         Record { notes: Vec::new(), trouble: None, stderr: String::new(), hung: false };
-    let finished = listen(&mut sides, setting, &directory.0, &mut record);
+    let deadline = Instant::now() + Duration::from_secs(WATCHDOG_SECONDS);
+    let finished = listen(&mut sides, setting, &directory.0, &mut record, deadline);
     record.hung = !finished;
     if !finished {
         record.trouble = Some(describe_hang(&sides, &record));
@@ -222,16 +220,15 @@ fn start(
     Running { side, child, control, open: true }
 }
 
-/// Takes in both transcripts until both have ended; false when a watchdog's time has run out.
+/// Takes in both transcripts until both have ended; false when the watchdog's time has run out.
 fn listen(
     sides: &mut [Running; 2],
     setting: &Setting,
     directory: &Path,
     record: &mut Record,
+    deadline: Instant,
 ) -> bool {
-    let latest = Instant::now() + Duration::from_secs(RUN_SECONDS_MAX);
-    let silent = || latest.min(Instant::now() + Duration::from_secs(WATCHDOG_SECONDS));
-    let mut deadline = silent();
+    let mut deadline = deadline;
     while sides.iter().any(|running| running.open) {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis() as i32;
         if left == 0 {
@@ -246,7 +243,6 @@ fn listen(
         for (running, ready) in sides.iter_mut().zip(ready) {
             if ready != 0 {
                 take_message(running, setting, directory, record);
-                deadline = silent();
             }
         }
         let ended = |running: &mut Running| running.child.try_wait().is_ok_and(|s| s.is_some());
