@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_link::elsewhere;
+use shunt_os::critical::{self, Handled};
 use shunt_os::threads;
 use shunt_stats::Reason;
 
@@ -14,7 +15,7 @@ use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
 pub use crate::send::usual::send_at_once;
 use crate::table::{self, Entry};
-use crate::{attach, inherit, send, Outcome};
+use crate::{attach, inherit, send, wait, Outcome};
 
 /// What a call on `fd` finds.
 pub(super) enum Found {
@@ -78,6 +79,7 @@ pub fn receive(
     flags: c_int,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
+    let began = critical::handled();
     match find(fd) {
         Found::Foreign => Outcome::PassThrough,
         Found::Plain(index, socket) => {
@@ -117,9 +119,18 @@ pub fn receive(
             if core::mem::take(&mut recv.reset_pending) {
                 return Outcome::Failed(libc::ECONNRESET);
             }
-            Outcome::PassThrough
+            drop(recv);
+            wait_or_end(began, fd, flags, libc::POLLIN)
         }
     }
+}
+
+/// The kernel's own call, by a stream that may have gone to TCP a moment ago.
+fn wait_or_end(began: Handled, fd: c_int, flags: c_int, events: i16) -> Outcome {
+    if flags & libc::MSG_DONTWAIT == 0 && wait::is_interrupted(began, fd, events) {
+        return Outcome::Failed(libc::EINTR);
+    }
+    Outcome::PassThrough
 }
 
 /// `read` and `readv`: unlike a receive, one of no bytes returns at once.
@@ -191,10 +202,15 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
             return Outcome::Handled(sent as isize);
         }
     }
+    let began = critical::handled();
     match find(fd) {
-        Found::Foreign | Found::Left(_) => {
+        Found::Foreign => {
             elsewhere::note();
             Outcome::PassThrough
+        }
+        Found::Left(_) => {
+            elsewhere::note();
+            wait_or_end(began, fd, flags, libc::POLLOUT)
         }
         Found::Plain(index, socket) => {
             if flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {

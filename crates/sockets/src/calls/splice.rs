@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering::*;
 
 use shunt_link::elsewhere;
+use shunt_os::critical::{self, Handled};
 use shunt_os::{handles, real, tcp};
 use shunt_stats::Reason;
 
@@ -12,7 +13,7 @@ use super::io::{self, single};
 use crate::pool::{self, Mode};
 use crate::send::{self, Delivery};
 use crate::table::{self, Entry};
-use crate::{attach, inherit, process, receive, Outcome};
+use crate::{attach, inherit, process, receive, wait, Outcome};
 
 /// Bytes that one call takes off a stream that cannot leave its ring whole.
 const PIECE: usize = 16 * 1024;
@@ -26,6 +27,7 @@ pub fn splice(
     genuine: impl FnMut(c_int) -> isize,
 ) -> Outcome {
     elsewhere::note();
+    let began = critical::handled();
     if is_reset_by_death(input) {
         return Outcome::Failed(libc::ECONNRESET);
     }
@@ -34,8 +36,19 @@ pub fn splice(
     match (from, to) {
         (Some(_), _) => from_ring(input, out, len, flags),
         (None, Some(index)) => behind_ring(index, out, len, genuine),
+        (None, None) if ends_before_its_wait(began, input, out, flags) => {
+            Outcome::Failed(libc::EINTR)
+        }
         (None, None) => Outcome::PassThrough,
     }
+}
+
+fn ends_before_its_wait(began: Handled, input: c_int, out: c_int, flags: c_uint) -> bool {
+    let waits = |fd, events| {
+        matches!(table::get(fd), Entry::Socket(_)) && wait::is_interrupted(began, fd, events)
+    };
+    flags & libc::SPLICE_F_NONBLOCK == 0
+        && (waits(input, libc::POLLIN) || waits(out, libc::POLLOUT))
 }
 
 /// Whether the next receive is told that the peer died with bytes unread in the ring, of which the kernel does

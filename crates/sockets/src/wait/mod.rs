@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use shunt_link::{elsewhere, Link};
 use shunt_os::clock;
 use shunt_os::critical::{self, Handled};
+use shunt_os::handles;
 
 use self::few::Few;
 
@@ -38,6 +39,15 @@ impl Signals {
     fn interrupt(&self) -> bool {
         self.mask.is_null() && critical::handled() != self.handled
     }
+}
+
+/// Whether a call by `fd` that is now to wait for `events` in the kernel ends with EINTR instead: since it began,
+/// the thread has run a handler that was set without SA_RESTART, while the stream went to TCP. To the program
+/// it has slept meanwhile, and the kernel's wait would know nothing of the signal.
+pub fn is_interrupted(began: Handled, fd: i32, events: i16) -> bool {
+    critical::handled().interrupting != began.interrupting
+        && !handles::is_nonblocking(fd)
+        && handles::poll_now(fd, events) == 0
 }
 
 /// A stream that was marked, and when.
