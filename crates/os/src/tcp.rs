@@ -108,6 +108,11 @@ pub fn peer_has_ended(fd: i32) -> bool {
     })
 }
 
+/// Whether this end was shut down for reading, by whatever process.
+pub fn is_shut_for_reading(fd: i32) -> bool {
+    handles::poll_now(fd, libc::POLLRDHUP) & libc::POLLRDHUP != 0 && !peer_has_ended(fd)
+}
+
 /// Sends what Nagle's rule holds back. The last bytes before a ring may be unacknowledged still
 /// (their acknowledgement would have come with the peer's next bytes, which took the ring), and
 /// would delay the first ones after it. TCP_NODELAY pushes when it is set; it is put back.

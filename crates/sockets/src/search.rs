@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use shunt_link::memory::has_room;
 use shunt_link::Link;
 use shunt_os::lock::Lock;
-use shunt_os::{clock, handles, peer};
+use shunt_os::{clock, handles, peer, tcp};
 use shunt_pairing::rendezvous::{self, Meeting};
 use shunt_stats::{Carrier, Reason};
 
@@ -191,6 +191,10 @@ fn search(index: u32, socket: &'static Socket) {
     }
     if inherit::has_strange_options(fd) {
         return settle(socket, Reason::UnsupportedOption);
+    }
+    if tcp::is_shut_for_reading(fd) {
+        // Perhaps by the program that this one has it from.
+        socket.shut_reading.store(true, SeqCst);
     }
     let generation = socket.generation.load(Relaxed);
     let server = if socket.connector.load(Relaxed) { tuple.remote } else { tuple.local };

@@ -3,9 +3,10 @@
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering::*;
 
-use libc::{mmsghdr, msghdr};
+use libc::{iovec, mmsghdr, msghdr};
 use shunt_link::elsewhere;
-use shunt_os::{memory, real, threads};
+use shunt_os::{handles, memory, real, threads};
+use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
 use super::io::{self, find, vector, Found};
@@ -13,6 +14,7 @@ use crate::pool::{self, Mode};
 use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
 use crate::table::{self, Entry};
+use crate::wait::state;
 use crate::{attach, inherit, send, Outcome};
 
 /// `recvmsg`, of which there are two for programs of 32 bits: `genuine` is the one that was called.
@@ -309,7 +311,9 @@ pub unsafe fn send_messages(
         return Outcome::PassThrough;
     }
     let begun = Begun::with(fd);
-    for at in 0..(count as usize).min(1024) {
+    let count = (count as usize).min(1024);
+    let mut at = 0;
+    while at < count {
         if at > 0 && !begun.is_named_still() {
             return Outcome::Handled(at as isize);
         }
@@ -317,25 +321,20 @@ pub unsafe fn send_messages(
         if !memory::is_readable(one, size_of::<mmsghdr>()) {
             return if at > 0 { Outcome::Handled(at as isize) } else { Outcome::PassThrough };
         }
-        // SAFETY: it is there.
-        let outcome = unsafe { send_message(fd, &raw const (*one).msg_hdr, flags) };
-        let outcome = match outcome {
-            Outcome::PassThrough => {
-                // SAFETY: the program's own arguments.
-                Outcome::Genuine(unsafe { real::sendmsg(fd, &raw const (*one).msg_hdr, flags) })
-            }
-            other => other,
+        // SAFETY: the program passes `count` messages.
+        let several = unsafe { Several::gather(fd, one, count - at, flags) };
+        // SAFETY: as above.
+        let (outcome, taken) = match &several {
+            Some(several) => (several.send(fd, flags), several.messages),
+            None => (unsafe { send_one(fd, &raw const (*one).msg_hdr, flags) }, 1),
         };
         match outcome {
             Outcome::Handled(bytes) | Outcome::Genuine(bytes) if bytes >= 0 => {
-                // SAFETY: as above.
-                let wanted = unsafe {
-                    (*one).msg_len = bytes as c_uint;
-                    send::wanted(vector((*one).msg_hdr.msg_iov, (*one).msg_hdr.msg_iovlen))
-                };
-                if (bytes as usize) < wanted {
-                    // The next message would stand where this one's rest belongs.
-                    return Outcome::Handled(at as isize + 1);
+                // SAFETY: `taken` messages, each of which was looked at.
+                let whole = unsafe { note_lengths(one, taken, bytes as usize) };
+                at += whole;
+                if whole < taken {
+                    return Outcome::Handled(at as isize);
                 }
             }
             Outcome::Failed(_) | Outcome::Genuine(_) | Outcome::Anew if at > 0 => {
@@ -344,5 +343,124 @@ pub unsafe fn send_messages(
             other => return other,
         }
     }
-    Outcome::Handled((count as isize).min(1024))
+    Outcome::Handled(count as isize)
+}
+
+/// `sendmsg` of one of several messages.
+///
+/// # Safety
+/// As the program's call.
+unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> Outcome {
+    // SAFETY: as the program's call.
+    match unsafe { send_message(fd, message, flags) } {
+        // SAFETY: the program's own arguments.
+        Outcome::PassThrough => Outcome::Genuine(unsafe { real::sendmsg(fd, message, flags) }),
+        other => other,
+    }
+}
+
+/// Says in each of `count` messages how many of `bytes` it had. Returns how many messages were sent: if fewer, the
+/// last of them may be cut, since the next one would stand where its rest belongs.
+///
+/// # Safety
+/// There are `count` messages, writable, with their parts.
+unsafe fn note_lengths(messages: *mut mmsghdr, count: usize, bytes: usize) -> usize {
+    let mut left = bytes;
+    for at in 0..count {
+        // SAFETY: the caller's promise.
+        let (one, wanted) = unsafe {
+            let one = messages.add(at);
+            (one, send::wanted(vector((*one).msg_hdr.msg_iov, (*one).msg_hdr.msg_iovlen)))
+        };
+        let had = left.min(wanted);
+        if had == 0 && wanted > 0 {
+            return at;
+        }
+        // SAFETY: as above.
+        unsafe { (*one).msg_len = had as c_uint };
+        left -= had;
+        if had < wanted {
+            return at + 1;
+        }
+    }
+    count
+}
+
+const GATHERED_MAX: usize = 64;
+
+/// Messages that follow each other in a call, whose bytes are sent as those of one. To a stream that is the same;
+/// and a number that another thread closes while one waits does not keep the others from going on.
+struct Several {
+    parts: [iovec; GATHERED_MAX],
+    count: usize,
+    messages: usize,
+}
+
+impl Several {
+    /// Two messages and more, of bytes alone, to a peer that has not ended; `None` if the first is to be sent by
+    /// itself.
+    ///
+    /// # Safety
+    /// The program passes `count` messages.
+    unsafe fn gather(
+        fd: c_int,
+        messages: *mut mmsghdr,
+        count: usize,
+        flags: c_int,
+    ) -> Option<Several> {
+        const BYTES_MAX: usize = 1 << 30;
+        const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+        if count < 2 || flags & !FLAGS != 0 {
+            return None;
+        }
+        let none = iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+        let mut several = Several { parts: [none; GATHERED_MAX], count: 0, messages: 0 };
+        let mut bytes = 0usize;
+        for at in 0..count {
+            let one = messages.wrapping_add(at);
+            if !memory::is_readable(one, size_of::<mmsghdr>()) {
+                break;
+            }
+            // SAFETY: it is there.
+            let header = unsafe { (*one).msg_hdr };
+            // SAFETY: as the program's call.
+            let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+            let is_plain = header.msg_name.is_null()
+                && header.msg_controllen == 0
+                && !is_refused(&header)
+                && parts.iter().all(|part| !receive::is_no_address(part.iov_base));
+            let length = send::wanted(parts);
+            bytes = bytes.saturating_add(length);
+            let end = several.count + parts.len();
+            if !is_plain || length == 0 || end > GATHERED_MAX || bytes > BYTES_MAX {
+                break;
+            }
+            several.parts[several.count..end].copy_from_slice(parts);
+            several.count = end;
+            several.messages += 1;
+        }
+        // The time that a send may take is for each message; and the first one may be answered by a reset, which the
+        // second is told of.
+        let is_limited = || handles::option_timeout(fd, libc::SO_SNDTIMEO).is_some();
+        let ends = bits::RDHUP | bits::HUP | bits::ERR;
+        let has_peer = || {
+            let Found::Attached(_, socket, _) = find(fd) else { return false };
+            state::mask(socket).is_some_and(|mask| mask & ends == 0)
+        };
+        (several.messages > 1 && !is_limited() && has_peer()).then_some(several)
+    }
+
+    fn send(&self, fd: c_int, flags: c_int) -> Outcome {
+        let parts = &self.parts[..self.count];
+        // SAFETY: all zeros is a message of nothing.
+        let mut message: msghdr = unsafe { core::mem::zeroed() };
+        message.msg_iov = parts.as_ptr().cast_mut();
+        message.msg_iovlen = parts.len() as _;
+        // SAFETY: the program's parts.
+        let genuine = || unsafe { real::sendmsg(fd, &raw const message, flags) };
+        match io::send(fd, parts, flags, genuine) {
+            Outcome::PassThrough => Outcome::Genuine(genuine()),
+            other => other,
+        }
+    }
 }
