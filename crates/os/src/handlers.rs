@@ -132,7 +132,8 @@ pub fn shown(signal: c_int, disposition: usize) -> usize {
 }
 
 /// Sets a disposition for the program. `ask` asks libc, with ours where the program's is a function,
-/// and returns what was there before (SIG_ERR if it failed); so does this.
+/// and returns what was there before (SIG_ERR if it failed); so does this. `flags` are the program's, as far as
+/// it says which: the older functions have their own.
 pub fn set(
     signal: c_int,
     disposition: usize,
@@ -148,11 +149,20 @@ pub fn set(
     if was == libc::SIG_ERR {
         HANDLERS[place].store(before, SeqCst);
         FLAGS[place].store(flags_before, SeqCst);
+    } else {
+        note_flags(signal);
     }
     if was == ours() {
         before
     } else {
         was
+    }
+}
+
+/// After libc has changed what is set for a signal: the flags are as the kernel has them.
+pub fn note_flags(signal: c_int) {
+    if let (Some(place), Some(action)) = (place(signal), KernelAction::of(signal)) {
+        FLAGS[place].store(action.flags as u32, SeqCst);
     }
 }
 

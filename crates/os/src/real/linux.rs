@@ -149,6 +149,7 @@ genuine! {
     sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     sigset(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
     prctl(operation: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
     mlockall(flags: c_int) -> c_int;
     unshare(flags: c_int) -> c_int;

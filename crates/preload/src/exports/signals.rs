@@ -57,3 +57,12 @@ macro_rules! by_function {
 }
 
 by_function!(signal, bsd_signal, ssignal, sysv_signal, __sysv_signal, sigset);
+
+#[no_mangle]
+pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+    let result = unsafe { real::siginterrupt(signal, interrupts) };
+    if result == 0 && !process::in_vfork_child() {
+        handlers::note_flags(signal);
+    }
+    result
+}

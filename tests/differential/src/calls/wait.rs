@@ -254,6 +254,20 @@ pub fn catch_signal(signal: i32, flags: i32) {
     call!(libc::sigaction(signal, &raw const action, null_mut())).value("sigaction");
 }
 
+/// As [`catch_signal`] by signal(3), which sets SA_RESTART; `interrupts`: siginterrupt(3) takes it away again.
+pub fn catch_by_signal(signal: i32, interrupts: bool) {
+    extern "C" {
+        fn siginterrupt(signal: i32, interrupts: i32) -> i32;
+    }
+    // SAFETY: as above.
+    let before = unsafe { libc::signal(signal, count_signal as *const () as usize) };
+    assert!(before != libc::SIG_ERR);
+    if interrupts {
+        // SAFETY: no pointers.
+        call!(siginterrupt(signal, 1)).value("siginterrupt");
+    }
+}
+
 pub fn caught(signal: i32) -> u32 {
     CAUGHT[signal as usize].load(Relaxed)
 }

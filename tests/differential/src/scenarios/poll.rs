@@ -1,7 +1,7 @@
 //! poll and select over streams and other descriptors: the masks of every state, and what wakes or
 //! interrupts a wait.
 
-use super::epoll::{receive_text_once, watched};
+use super::epoll::watched;
 use super::{scenarios, Scenario, Settings};
 use crate::actor::{Actor, EVERYTHING};
 use crate::calls::wait::{
@@ -37,6 +37,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     pselect_lets_signals_in_while_it_waits,
     a_signal_interrupts_poll_and_epoll,
     a_signal_interrupts_recv_or_restarts_it,
+    a_handler_set_by_signal_restarts_what_it_interrupts,
     a_signal_finds_what_the_number_names_by_then,
     a_signal_finds_a_set_where_the_number_was_a_stream,
     a_signal_finds_a_closed_number_that_is_still_registered,
@@ -546,6 +547,22 @@ fn a_signal_interrupts_recv_or_restarts_it(a: &Actor) {
         socket::set_timeout(s, libc::SO_RCVTIMEO, 0);
         a.note("caught", wait::caught(libc::SIGUSR1));
     });
+    receives_behind_a_signal(a, s, 4);
+}
+
+fn a_handler_set_by_signal_restarts_what_it_interrupts(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        wait::catch_by_signal(libc::SIGUSR1, true);
+        let interrupted = a.interrupted(|| io::recv(s, &mut [0; 8], 0));
+        a.note("siginterrupt", interrupted);
+        wait::catch_by_signal(libc::SIGUSR1, false);
+    });
+    receives_behind_a_signal(a, s, 2);
+}
+
+/// The server's signal number `count` comes while it receives, and the bytes after it.
+fn receives_behind_a_signal(a: &Actor, s: Fd, count: u32) {
     a.at_once(
         || {
             assert_eq!(a.hear(), "signalled");
@@ -557,10 +574,12 @@ fn a_signal_interrupts_recv_or_restarts_it(a: &Actor) {
                 a.thread(scope, "signaller", || {
                     a.until_asleep(own, thread);
                     process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
-                    a.settle(|| wait::caught(libc::SIGUSR1) == 4);
+                    a.settle(|| wait::caught(libc::SIGUSR1) == count);
                     a.tell("signalled");
                 });
-                a.note("SA_RESTART", receive_text_once(s, 7));
+                let mut room = [0; 8];
+                let got = io::recv(s, &mut room, 0);
+                a.note("SA_RESTART", format!("{got} {}", String::from_utf8_lossy(&room)));
             });
         },
     );
