@@ -65,7 +65,12 @@ pub unsafe extern "C" fn __dup2(from: c_int, to: c_int) -> c_int {
 
 #[no_mangle]
 pub unsafe extern "C" fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-    copy_over(from, to, || unsafe { real::dup3(from, to, flags) })
+    let genuine = || unsafe { real::dup3(from, to, flags) };
+    if flags & !libc::O_CLOEXEC != 0 {
+        // The kernel refuses it, and the number stays what it is.
+        return genuine();
+    }
+    copy_over(from, to, genuine)
 }
 
 fn takes_number(command: c_int) -> bool {

@@ -69,6 +69,9 @@ pub unsafe extern "C" fn __write(fd: c_int, buffer: *const c_void, len: size_t) 
 #[no_mangle]
 pub unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let genuine = || unsafe { real::readv(fd, vector, count) };
+    if passes(|| calls::receive_is_kernels(fd)) {
+        return genuine();
+    }
     let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
     boundary(|| calls::read(fd, parts(), genuine), genuine)
 }
@@ -76,6 +79,9 @@ pub unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) ->
 #[no_mangle]
 pub unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let genuine = || unsafe { real::writev(fd, vector, count) };
+    if passes(|| calls::send_is_kernels(fd)) {
+        return genuine();
+    }
     let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
     boundary(|| calls::write_parts(fd, parts(), genuine), genuine)
 }

@@ -86,6 +86,7 @@ macro_rules! selects {
             timeout: *mut $span,
         ) -> c_int {
             let began = shunt_os::clock::now_ns();
+            let count = unsafe { calls::bounded(count, [read, write, except]) };
             let ours = || {
                 let Ok(limit) = (unsafe { calls::of_timeval(timeout) }) else {
                     return Outcome::PassThrough;
@@ -135,6 +136,7 @@ macro_rules! pselects {
             timeout: *const $span,
             mask: *const sigset_t,
         ) -> c_int {
+            let count = unsafe { calls::bounded(count, [read, write, except]) };
             let ours = || match unsafe { calls::of_timespec(timeout) } {
                 Ok(limit) => unsafe { calls::select(count, [read, write, except], limit, mask) }
                     .unwrap_or(Outcome::PassThrough),

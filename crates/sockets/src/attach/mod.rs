@@ -16,7 +16,7 @@ use self::writer::{left_ring, note_tx_on_tcp};
 use crate::pool::{self, stage, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
 use crate::wait::epoll::Managed;
-use crate::{inherit, search, wait};
+use crate::{inherit, quiet, search, wait};
 
 mod anew;
 mod ends;
@@ -76,6 +76,7 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
             && (!anew || anew::is_back_on_tcp(socket, &recv, &send))
             && socket.generation.load(Relaxed) == generation
             && !socket.pinned.load(Relaxed)
+            && quiet::keeps_to_tcp().is_none()
             && socket.kin.may_pair();
         if !fits {
             return false;

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
 use shunt_link::elsewhere;
-use shunt_os::{handles, real};
+use shunt_os::{handles, raw, real};
 use shunt_stats::Reason;
 use shunt_stream::ReaderOn;
 
@@ -224,6 +224,9 @@ pub fn close(fd: c_int) -> Outcome {
 pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
     const UNSHARE: c_int = 2;
     const CLOEXEC: c_int = 4;
+    if flags & !(UNSHARE | CLOEXEC) != 0 || first > last {
+        return Outcome::PassThrough;
+    }
     if flags & UNSHARE != 0 {
         // SAFETY: no pointers.
         let genuine = || unsafe { real::close_range(first, last, flags) } as isize;
@@ -356,7 +359,12 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl Fn() -> c_int) -> Ou
         && table::get(from) == Entry::Unknown
         && !handles::is_own(to);
     // The kernel closes the old one without a word; a bad `from` leaves it alone, and one of ours is bad.
-    if strange || handles::is_own(from) || !handles::is_open(from) {
+    // Beyond the limit the kernel refuses it.
+    let refused = || {
+        matches!(table::get(to), Entry::Socket(_))
+            && raw::limit(libc::RLIMIT_NOFILE).is_ok_and(|limit| to as u64 >= limit)
+    };
+    if strange || handles::is_own(from) || !handles::is_open(from) || refused() {
         return over();
     }
     if handles::is_own(to) {

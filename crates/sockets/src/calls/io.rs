@@ -266,7 +266,7 @@ pub fn send_to(
 /// # Safety
 /// As the program's call.
 pub unsafe fn vector<'a>(base: *const iovec, count: usize) -> &'a [iovec] {
-    if base.is_null() || count == 0 || count > 1024 {
+    if count == 0 || count > 1024 || receive::is_no_address(base.cast_mut().cast()) {
         return &[];
     }
     // SAFETY: the program passes `count` of them.

@@ -51,7 +51,9 @@ pub unsafe fn receive_message(
         // SAFETY: as the program's call; what the kernel writes for a TCP stream without
         // ancillary data.
         unsafe {
-            (*message).msg_namelen = 0;
+            if !header.msg_name.is_null() {
+                (*message).msg_namelen = 0;
+            }
             (*message).msg_controllen = 0;
             (*message).msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
         }
@@ -139,7 +141,7 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
 /// Whether the kernel takes nothing of such a message: its name is of negative length, or it has too
 /// many parts.
 fn is_refused(header: &msghdr) -> bool {
-    (header.msg_namelen as i32) < 0 || header.msg_iovlen > 1024
+    !header.msg_name.is_null() && (header.msg_namelen as i32) < 0 || header.msg_iovlen > 1024
 }
 
 /// Descriptors that a message takes along are about to be in other hands. What is not there to be read

@@ -3,7 +3,7 @@
 use shunt_os::clock::Span;
 
 pub use crate::wait::epoll::{control, opened, wait, Limits};
-pub use crate::wait::poll::{poll, select};
+pub use crate::wait::poll::{bounded, poll, select};
 
 /// A time that the kernel would call invalid.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::{tcp, How, Part, Received, Receiver};
+use shunt_carriers::{tcp, Part, Received, Receiver};
 use shunt_stream::{End, ReaderOn};
 
-use super::sources::{from_ring, from_tcp, parts};
+use super::sources::{from_ring, from_tcp, how, parts};
 use super::{ahead, Ahead, Attempt, Request};
 use crate::attach::Broken;
 use crate::pool::{RecvSide, Socket};
@@ -42,7 +42,8 @@ pub(super) fn peek_over_the_seam(
         ReaderOn::Ring if far == direction.tail() && ahead(request.fd) == Ahead::More => {
             let mut companion = tcp::Receiver::new(socket.fd.load(Relaxed));
             // SAFETY: the program's own buffer.
-            match unsafe { companion.try_receive(parts(request.vector, near), How::PEEK) } {
+            match unsafe { companion.try_receive(parts(request.vector, near), how(request.flags)) }
+            {
                 Ok(Received::Bytes(count)) => count,
                 _ => 0,
             }
@@ -73,7 +74,9 @@ pub(super) fn peek_ahead(
     let mut total = 0u64;
     for Part { base, len: length } in parts(request.vector, already) {
         let count = (length as u64).min(published - total);
-        for step in 0..count {
+        // MSG_TRUNC counts them alone.
+        let copied = if how(request.flags).discard { 0 } else { count };
+        for step in 0..copied {
             let at = direction.position(up_at + total + step, link.memory.ring_bytes());
             // SAFETY: masked into the ring, and within the program's buffer.
             unsafe { base.add(step as usize).write(data.as_ptr().add(at).read_volatile()) };

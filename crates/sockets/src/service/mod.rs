@@ -371,8 +371,11 @@ impl Work {
             let some_full = !self.service.full.lock().is_empty();
             let some_rest = !self.service.resting.lock().is_empty();
             let timeout = self.sleeps_ms(some_full, some_rest);
-            let Ok(count) = handles::epoll_wait(self.service.epoll, &mut events, timeout) else {
-                continue;
+            let count = match handles::epoll_wait(self.service.epoll, &mut events, timeout) {
+                Ok(count) => count,
+                Err(error) if error.0 == libc::EINTR => continue,
+                // The program has closed it, by system calls of its own.
+                Err(_) => break,
             };
             if some_full && clock::now_ns() - looked_ns >= FULL_NS_MAX {
                 looked_ns = clock::now_ns();
@@ -495,6 +498,10 @@ impl Work {
 
     /// Sends a control message; later if the channel is full.
     fn say(&mut self, link: &'static Link, message: Message) {
+        if !link.is_alive() {
+            // Its channel is closed, and the number may be another's.
+            return;
+        }
         let sent = handles::send_message(link.control, &message.encode(), &[]);
         if sent.is_err_and(|error| error.0 == libc::EAGAIN) {
             self.put_off(link, Request::Tell { link, message });

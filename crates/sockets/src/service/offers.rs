@@ -13,7 +13,7 @@ use shunt_stats::Reason;
 
 use super::handshake::{show, shown_in_slot, shown_no_more};
 use super::links::{free_if_last, links_serving, released, return_slot};
-use super::{Request, Work};
+use super::{settle, Request, Work};
 use crate::pool::{self, Socket};
 use crate::{attach, search};
 
@@ -64,6 +64,10 @@ impl Work {
         tried: u32,
         tuple: &Tuple,
     ) -> Result<(), Reason> {
+        if !link.is_alive() {
+            // Its channel is closed, and the number may be another's.
+            return Err(Reason::PeerDied);
+        }
         let owner = self.owner_uid(tuple, link.peer_uid)?;
         let slot = match link.side {
             Side::Master => link.slots.take().ok_or(Reason::NoMemory)?,
@@ -153,7 +157,10 @@ impl Work {
         });
         match shown.map_err(|error| error.0) {
             Ok(()) => shown_in_slot(pool::get(index), generation),
-            Err(libc::EAGAIN) => self.put_off(link, Request::Accept(accepted)),
+            // More descriptors of the user's are on their way than one may have open (unix(7)): later, too.
+            Err(libc::EAGAIN | libc::ETOOMANYREFS | libc::ENOBUFS) => {
+                self.put_off(link, Request::Accept(accepted));
+            }
             Err(libc::EBADF) => {
                 // The program closed it meanwhile, and gives its own share of the slot back.
                 free_if_last(link, slot, link.side.other());
@@ -184,10 +191,17 @@ impl Work {
             Side::Master => offer.slot,
             Side::Guest => message.slot,
         };
-        let proven = received.passed_count == 1
-            && slot < link.memory.slots()
-            && shows_other_end(received, 0, &offer.owner);
-        if !proven {
+        if slot >= link.memory.slots() {
+            return false;
+        }
+        if received.passed_count == 0 || received.passed[0] < 0 {
+            // Our table had no room for it, and it cannot be proved; the other streams go on.
+            shown_no_more(pool::get(offer.index), offer.generation);
+            released(link, slot);
+            settle(pool::get(offer.index), offer.generation, Reason::NoDescriptors);
+            return true;
+        }
+        if received.passed_count != 1 || !shows_other_end(received, 0, &offer.owner) {
             return false;
         }
         shown_no_more(pool::get(offer.index), offer.generation);

@@ -123,3 +123,66 @@ pub fn mappable(bytes: usize) -> bool {
         base != libc::MAP_FAILED && libc::munmap(base, bytes) == 0
     }
 }
+
+/// readv(2) with its list of parts at `address`.
+pub fn readv_at(fd: Fd, address: usize) -> Got {
+    call!(libc::readv(fd, without_provenance_mut(address), 1))
+}
+
+/// writev(2) with its list of parts at `address`.
+pub fn writev_at(fd: Fd, address: usize) -> Got {
+    call!(libc::writev(fd, without_provenance_mut(address), 1))
+}
+
+/// A message without a name, whose name's length nobody has set.
+fn nameless(part: &mut libc::iovec) -> libc::msghdr {
+    // SAFETY: zero is a valid start.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_namelen = 0xffff_fff0;
+    message.msg_iov = part;
+    message.msg_iovlen = 1;
+    message
+}
+
+pub fn sendmsg_nameless(fd: Fd, bytes: &[u8]) -> Got {
+    let base = bytes.as_ptr().cast_mut().cast();
+    let mut part = libc::iovec { iov_base: base, iov_len: bytes.len() };
+    let message = nameless(&mut part);
+    call!(libc::sendmsg(fd, &raw const message, 0))
+}
+
+/// With what stands in the place of the name's length then.
+pub fn recvmsg_nameless(fd: Fd, room: &mut [u8]) -> (Got, u32) {
+    let mut part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    let mut message = nameless(&mut part);
+    let got = call!(libc::recvmsg(fd, &raw mut message, libc::MSG_WAITALL));
+    (got, message.msg_namelen)
+}
+
+/// select(2) for reading, with a count as of getdtablesize(3) and a set of the usual size. Whether the bytes behind
+/// it are as they were.
+pub fn select_with_a_large_count(fd: Fd) -> (Got, bool) {
+    #[repr(C)]
+    struct Set {
+        set: libc::fd_set,
+        behind: [u8; 4096],
+    }
+    // SAFETY: no bit is set.
+    let mut it = Set { set: unsafe { std::mem::zeroed() }, behind: [0xa5; 4096] };
+    // SAFETY: the number is that of a descriptor.
+    unsafe { libc::FD_SET(fd, &raw mut it.set) };
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let got = call!(libc::select(20_000, &raw mut it.set, null_mut(), null_mut(), &raw mut time));
+    (got, it.behind.iter().all(|&byte| byte == 0xa5))
+}
+
+/// select(2) for urgent bytes alone, with 30 ms; and the microseconds that are left of them.
+pub fn select_for_urgent(fd: Fd) -> (Got, i64) {
+    // SAFETY: no bit is set.
+    let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
+    // SAFETY: the number is that of a descriptor.
+    unsafe { libc::FD_SET(fd, &raw mut set) };
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 30_000 };
+    let got = call!(libc::select(fd + 1, null_mut(), null_mut(), &raw mut set, &raw mut time));
+    (got, time.tv_usec as i64)
+}

@@ -38,6 +38,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_signal_interrupts_poll_and_epoll,
     a_signal_interrupts_recv_or_restarts_it,
     a_handler_set_by_signal_restarts_what_it_interrupts,
+    a_look_lets_the_signals_of_its_mask_in,
     a_signal_finds_what_the_number_names_by_then,
     a_signal_finds_a_set_where_the_number_was_a_stream,
     a_signal_finds_a_closed_number_that_is_still_registered,
@@ -552,13 +553,27 @@ fn a_signal_interrupts_recv_or_restarts_it(a: &Actor) {
 
 fn a_handler_set_by_signal_restarts_what_it_interrupts(a: &Actor) {
     let s = a.stream();
+    a.server(|| wait::catch_by_signal(libc::SIGUSR1, false));
+    receives_behind_a_signal(a, s, 1);
     a.server(|| {
+        // It holds for what signal(3) sets from here on, too.
         wait::catch_by_signal(libc::SIGUSR1, true);
         let interrupted = a.interrupted(|| io::recv(s, &mut [0; 8], 0));
         a.note("siginterrupt", interrupted);
-        wait::catch_by_signal(libc::SIGUSR1, false);
     });
-    receives_behind_a_signal(a, s, 2);
+}
+
+fn a_look_lets_the_signals_of_its_mask_in(a: &Actor) {
+    let s = a.stream();
+    a.server(|| {
+        wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+        wait::block_signals(&[libc::SIGUSR1]);
+        process::kill_thread(process::thread_id(), libc::SIGUSR1).value("tgkill");
+        a.note("blocked", format!("{:?}", wait::ppoll(&[(s, libc::POLLIN)], 0, &[libc::SIGUSR1])));
+        a.note("let in", format!("{:?}", wait::ppoll(&[(s, libc::POLLIN)], 0, &[])));
+        a.note("caught", wait::caught(libc::SIGUSR1));
+        a.note("once", format!("{:?}", wait::ppoll(&[(s, libc::POLLIN)], 0, &[])));
+    });
 }
 
 /// The server's signal number `count` comes while it receives, and the bytes after it.

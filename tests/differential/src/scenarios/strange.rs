@@ -4,7 +4,7 @@
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::socket::{set_int, Address};
-use crate::calls::{io, socket, strange, Fd, Got};
+use crate::calls::{io, socket, strange, successors, Fd, Got};
 use crate::pattern::receive_text;
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
@@ -17,6 +17,10 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_low_water_mark_of_the_listener_is_inherited,
     a_process_that_locks_its_memory_stays_small,
     a_process_with_few_addresses_has_them_all,
+    refused_calls_leave_the_stream_alone,
+    a_message_without_a_name_has_no_length_of_it,
+    a_count_of_select_may_be_larger_than_its_sets,
+    select_waits_on_for_what_it_asks,
 ];
 
 fn closing_every_number_above_spares_the_stream(a: &Actor) {
@@ -224,4 +228,57 @@ fn a_process_with_few_addresses_has_them_all(a: &Actor) {
     a.note("has nearly all", strange::mappable(300 << 20));
     exchange(a, s);
     let _: Got = socket::close(s);
+}
+
+fn refused_calls_leave_the_stream_alone(a: &Actor) {
+    let s = a.stream();
+    let null = socket::open_null();
+    a.note("dup3 with flags that are none", socket::dup3(null, s, 0x1234));
+    a.note("close_range with flags that are none", successors::close_range(s, s, 8));
+    a.note("with all of them", successors::close_range(s, s, u32::MAX));
+    a.note("from behind", successors::close_range(s + 1, s, 0));
+    a.note("readv from a list that is not there", strange::readv_at(s, 1));
+    a.note("writev", strange::writev_at(s, 1));
+    let page = strange::closed_page();
+    a.note("of no stream", strange::readv_at(null, page));
+    a.note("writev", strange::writev_at(null, page));
+    a.client(|| a.note("ask", io::send(s, b"are you there?", 0)));
+    a.server(|| {
+        a.note("asked", receive_text(s, 14));
+        a.note("answer", io::send(s, b"yes", 0));
+    });
+    a.client(|| a.note("answered", receive_text(s, 3)));
+}
+
+fn a_message_without_a_name_has_no_length_of_it(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", strange::sendmsg_nameless(s, b"nameless")));
+    a.server(|| {
+        let mut room = [0; 8];
+        a.note("received", format!("{:?} {}", strange::recvmsg_nameless(s, &mut room), room[7]));
+    });
+}
+
+fn a_count_of_select_may_be_larger_than_its_sets(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"x", 0)));
+    a.server(|| {
+        a.until_readable(s, 1);
+        a.note(
+            "readable, and nothing behind the set",
+            format!("{:?}", strange::select_with_a_large_count(s)),
+        );
+        a.note("received", receive_text(s, 1));
+        a.note("not readable", format!("{:?}", strange::select_with_a_large_count(s)));
+    });
+}
+
+fn select_waits_on_for_what_it_asks(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("shutdown", socket::shutdown(s, libc::SHUT_WR)));
+    a.server(|| {
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+        a.until(s, libc::POLLHUP);
+        a.note("nothing urgent", format!("{:?}", strange::select_for_urgent(s)));
+    });
 }

@@ -125,7 +125,14 @@ unsafe fn native_wait(
         Some(ns) => {
             let span = clock::span(ns);
             // SAFETY: the caller's arguments and a valid timespec.
-            unsafe { real::epoll_pwait2(set_fd, events, count, &span, mask) }
+            let got = unsafe { real::epoll_pwait2(set_fd, events, count, &span, mask) };
+            if got >= 0 || shunt_os::errno() != libc::ENOSYS {
+                return got;
+            }
+            // Before Linux 5.11: not earlier than asked for.
+            let ms = ns.div_ceil(1_000_000).min(i32::MAX as u64) as i32;
+            // SAFETY: the caller's arguments.
+            unsafe { real::epoll_pwait(set_fd, events, count, ms, mask) }
         }
     }
 }

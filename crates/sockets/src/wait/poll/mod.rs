@@ -33,7 +33,7 @@ mod held;
 pub mod numbers;
 mod select;
 
-pub use select::select;
+pub use select::{bounded, select};
 
 /// Threads that sleep in a box, or are about to.
 static SLEEPERS: AtomicU32 = AtomicU32::new(0);
@@ -231,7 +231,9 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         let is_due = || TURN.is_due(crate::wait::doings(&links_of(streams())));
         let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !is_due();
         if ready > 0 || left == Some(0) || foreign {
-            if !foreign || skip {
+            // Signals that the mask lets in come by the kernel's look alone, if there is nothing to tell.
+            let lets_in = ready == 0 && !mask.is_null();
+            if !foreign && !lets_in || skip {
                 break Outcome::Handled(ready as isize);
             }
             let question = Question::begin();

@@ -3,10 +3,11 @@
 use core::ffi::c_ulong;
 
 use libc::{nfds_t, pollfd, sigset_t};
-use shunt_os::{clock, memory, real};
+use shunt_os::{clock, handles, memory, real};
 
 use super::poll;
 use crate::outcome::Outcome;
+use crate::process;
 use crate::table::{self, Entry};
 
 /// Bits of a word of a descriptor set: the kernel reads and writes whole ones.
@@ -19,6 +20,48 @@ fn word_of(set: *mut libc::fd_set, fd: i32) -> *mut c_ulong {
 
 fn bit_of(fd: i32) -> c_ulong {
     1 << (fd as usize % WORD_BITS)
+}
+
+/// Bits of an `fd_set`.
+const USUAL: i32 = 1024;
+/// Beyond it no number is looked for that a program may have.
+const LARGEST: i32 = 1 << 16;
+
+/// The count with which the kernel is asked, and we. It looks at no more bits than the table of descriptors has
+/// places (select(2), Linux's core_sys_select): so programs pass getdtablesize(3), and sets that are much smaller.
+/// Our numbers make the table larger; a count above that of an `fd_set` is taken only if an open number of the
+/// program's is among the bits behind it.
+///
+/// # Safety
+/// The sets are what the program passed for `count`.
+pub unsafe fn bounded(count: i32, sets: [*mut libc::fd_set; 3]) -> i32 {
+    if count <= USUAL || !process::enabled() {
+        return count;
+    }
+    let names_one = |set: &*mut libc::fd_set| {
+        let mut fd = USUAL;
+        while fd < count.min(LARGEST) {
+            let word = word_of(*set, fd);
+            if !memory::is_readable(word, WORD_BITS / 8) {
+                return false;
+            }
+            // SAFETY: it is there.
+            let mut bits = unsafe { word.read_unaligned() };
+            while bits != 0 {
+                let named = fd + bits.trailing_zeros() as i32;
+                if handles::is_open(named) && !handles::is_own(named) {
+                    return true;
+                }
+                bits &= bits - 1;
+            }
+            fd += WORD_BITS as i32;
+        }
+        false
+    };
+    match sets.iter().filter(|set| !set.is_null()).any(names_one) {
+        true => count,
+        false => USUAL,
+    }
 }
 
 /// `select` and `pselect`, by way of poll. `None`: nothing of ours is in the sets.
@@ -59,32 +102,34 @@ pub unsafe fn select(
     if !ours {
         return None;
     }
-    let (base, length) = (list.as_mut_ptr(), list.len() as nfds_t);
-    let span = timeout.map(clock::span);
-    let genuine = || {
-        let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
-        // SAFETY: our own list.
-        unsafe { real::ppoll(base, length, span, mask) as isize }
-    };
-    // SAFETY: our own list.
-    let outcome = unsafe { poll(base, length, timeout, mask, genuine) };
-    let ready = match outcome {
-        Outcome::Handled(count) | Outcome::Genuine(count) if count >= 0 => count,
-        Outcome::PassThrough => genuine(),
-        other => return Some(other),
-    };
-    if ready < 0 {
-        return Some(Outcome::Genuine(-1));
-    }
-    // select reports bad descriptors as an error of the call; the kernel's own words for it.
-    if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
-        return None;
-    }
     let meaning = [
         libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
         libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
         libc::POLLPRI,
     ];
+    let began = clock::now_ns();
+    loop {
+        let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+        // SAFETY: our own list, and the caller's mask.
+        let ready = match unsafe { poll_all(&mut list, left, mask) } {
+            Ok(ready) => ready,
+            Err(outcome) => return Some(outcome),
+        };
+        // select reports bad descriptors as an error of the call; the kernel's own words for it.
+        if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+            return None;
+        }
+        let tells = |entry: &pollfd| {
+            let asked =
+                |which: usize| bit(sets[which], entry.fd) && entry.revents & meaning[which] != 0;
+            entry.revents != 0 && (0..3).any(asked)
+        };
+        if ready == 0 || list.iter().any(tells) {
+            break;
+        }
+        // poll tells of an end that no set asks for; select waits on for the others.
+        list.retain(|entry| entry.revents == 0);
+    }
     let mut total = 0;
     for (which, set) in sets.iter().enumerate() {
         if set.is_null() {
@@ -104,4 +149,32 @@ pub unsafe fn select(
         }
     }
     Some(Outcome::Handled(total))
+}
+
+/// How many entries of the list poll(2) has something to tell of; or how the call ends.
+///
+/// # Safety
+/// `mask` is null or the program's.
+unsafe fn poll_all(
+    list: &mut [pollfd],
+    timeout: Option<u64>,
+    mask: *const sigset_t,
+) -> Result<isize, Outcome> {
+    let (base, length) = (list.as_mut_ptr(), list.len() as nfds_t);
+    let span = timeout.map(clock::span);
+    let genuine = || {
+        let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
+        // SAFETY: our own list.
+        unsafe { real::ppoll(base, length, span, mask) as isize }
+    };
+    // SAFETY: our own list.
+    let ready = match unsafe { poll(base, length, timeout, mask, genuine) } {
+        Outcome::Handled(count) | Outcome::Genuine(count) if count >= 0 => count,
+        Outcome::PassThrough => genuine(),
+        other => return Err(other),
+    };
+    if ready < 0 {
+        return Err(Outcome::Genuine(-1));
+    }
+    Ok(ready)
 }
