@@ -141,6 +141,11 @@ impl Link {
         (index < ORPHAN).then_some(index)
     }
 
+    /// Whether what stands in a slot is an orphan.
+    pub fn is_orphan(&self, slot: u32) -> bool {
+        self.streams.get(slot as usize).is_some_and(|stream| stream.load(Acquire) == ORPHAN)
+    }
+
     /// Every stream on this link.
     pub fn streams(&self) -> impl Iterator<Item = u32> + '_ {
         self.streams.iter().map(|s| s.load(Acquire)).filter(|s| *s < ORPHAN)

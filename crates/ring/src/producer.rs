@@ -192,6 +192,11 @@ impl Producer {
         grown
     }
 
+    /// Who took note does not look after it any more: it is to be noted anew, as soon as the ring is used.
+    pub fn forget_growth(&mut self) {
+        self.growth = Growth::Small;
+    }
+
     /// The stream rests. If the ring is empty, it begins again at its array's start, and nobody looks at the
     /// positions of the array that are returned before they are written to: their memory may become zeros.
     /// Nothing is empty while bytes are staged. What grows anew is to be noted anew.

@@ -325,9 +325,9 @@ pub unsafe fn send_messages(
         }
         // SAFETY: the program passes `count` messages.
         let several = unsafe { Several::gather(fd, one, count - at, flags) };
-        // SAFETY: as above.
         let (outcome, taken) = match &several {
             Some(several) => (several.send(fd, flags), several.messages),
+            // SAFETY: as above.
             None => (unsafe { send_one(fd, &raw const (*one).msg_hdr, flags) }, 1),
         };
         match outcome {
@@ -417,6 +417,7 @@ impl Several {
         }
         let none = iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
         let mut several = Several { parts: [none; GATHERED_MAX], count: 0, messages: 0 };
+        let is_there = |part: &iovec| part.iov_len == 0 || !receive::is_no_address(part.iov_base);
         let mut bytes = 0usize;
         for at in 0..count {
             let one = messages.wrapping_add(at);
@@ -430,11 +431,10 @@ impl Several {
             let is_plain = header.msg_name.is_null()
                 && header.msg_controllen == 0
                 && !is_refused(&header)
-                && parts.iter().all(|part| !receive::is_no_address(part.iov_base));
-            let length = send::wanted(parts);
-            bytes = bytes.saturating_add(length);
+                && parts.iter().all(is_there);
+            bytes = bytes.saturating_add(send::wanted(parts));
             let end = several.count + parts.len();
-            if !is_plain || length == 0 || end > GATHERED_MAX || bytes > BYTES_MAX {
+            if !is_plain || end > GATHERED_MAX || bytes > BYTES_MAX {
                 break;
             }
             several.parts[several.count..end].copy_from_slice(parts);
@@ -449,7 +449,7 @@ impl Several {
             let Found::Attached(_, socket, _) = find(fd) else { return false };
             state::mask(socket).is_some_and(|mask| mask & ends == 0)
         };
-        (several.messages > 1 && !is_limited() && has_peer()).then_some(several)
+        (several.messages > 1 && bytes > 0 && !is_limited() && has_peer()).then_some(several)
     }
 
     fn send(&self, fd: c_int, flags: c_int) -> Outcome {

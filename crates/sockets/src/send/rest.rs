@@ -40,10 +40,15 @@ pub fn rest(stream: &mut Resting) -> bool {
     let socket = pool::get(stream.index);
     // A stream that sends at this moment does not rest.
     let Some(mut side) = socket.send.try_lock() else { return true };
-    let on_ring = socket.generation.load(Relaxed) == stream.generation
-        && socket.mode() == Mode::Attached
-        && side.writer.on() == WriterOn::Ring;
-    let Some(producer) = side.producer.as_mut().filter(|_| on_ring) else { return false };
+    let attached =
+        socket.generation.load(Relaxed) == stream.generation && socket.mode() == Mode::Attached;
+    let on_ring = side.writer.on() == WriterOn::Ring;
+    let Some(producer) = side.producer.as_mut().filter(|_| attached) else { return false };
+    if !on_ring {
+        // It went to TCP meanwhile; once it is back, its memory is noted anew.
+        producer.ring().forget_growth();
+        return false;
+    }
     let tail = Some(producer.tail());
     if core::mem::replace(&mut stream.tail, tail) != tail {
         return true;

@@ -12,7 +12,7 @@ use shunt_link::Link;
 use shunt_os::lock::Lock;
 use shunt_os::peer::Diagnosis;
 use shunt_os::{clock, handles, park, threads};
-use shunt_pairing::message::Message;
+use shunt_pairing::message::{Kind, Message};
 use shunt_stats::Reason;
 
 use self::handshake::Handshake;
@@ -363,6 +363,14 @@ impl Service {
     }
 }
 
+/// Whether who stands in a slot holds its FIN back.
+fn holds_fin(link: &Link, slot: u32) -> bool {
+    match link.stream(slot) {
+        Some(index) => pool::get(index).send.lock().fin_pending,
+        None => link.is_orphan(slot),
+    }
+}
+
 impl Work {
     fn run(&mut self) {
         let (mut looked_ns, mut looked_for_rest_ns) = (0, 0);
@@ -500,6 +508,10 @@ impl Work {
     fn say(&mut self, link: &'static Link, message: Message) {
         if !link.is_alive() {
             // Its channel is closed, and the number may be another's.
+            return;
+        }
+        if message.kind == Kind::FinHeld && !holds_fin(link, message.slot) {
+            // It was put off for so long that its stream is through, and its slot may be another's.
             return;
         }
         let sent = handles::send_message(link.control, &message.encode(), &[]);

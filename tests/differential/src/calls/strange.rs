@@ -177,12 +177,12 @@ pub fn select_with_a_large_count(fd: Fd) -> (Got, bool) {
 }
 
 /// select(2) for urgent bytes alone, with 30 ms; and the microseconds that are left of them.
-pub fn select_for_urgent(fd: Fd) -> (Got, i64) {
+pub fn select_for_urgent(fd: Fd) -> (Got, libc::suseconds_t) {
     // SAFETY: no bit is set.
     let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
     // SAFETY: the number is that of a descriptor.
     unsafe { libc::FD_SET(fd, &raw mut set) };
     let mut time = libc::timeval { tv_sec: 0, tv_usec: 30_000 };
     let got = call!(libc::select(fd + 1, null_mut(), null_mut(), &raw mut set, &raw mut time));
-    (got, time.tv_usec as i64)
+    (got, time.tv_usec)
 }
