@@ -1,6 +1,7 @@
 //! `select` and `pselect`, by way of [`poll`](super::poll()).
 
 use core::ffi::c_ulong;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_os::{clock, handles, memory, real};
@@ -26,42 +27,47 @@ fn bit_of(fd: i32) -> c_ulong {
 const USUAL: i32 = 1024;
 /// Beyond it no number is looked for that a program may have.
 const LARGEST: i32 = 1 << 16;
+/// The places that the program's table of descriptors has without our numbers, as far as it was seen.
+static PLACES: AtomicI32 = AtomicI32::new(USUAL);
 
 /// The count with which the kernel is asked, and we. It looks at no more bits than the table of descriptors has
-/// places (select(2), Linux's core_sys_select): so programs pass getdtablesize(3), and sets that are much smaller.
-/// Our numbers make the table larger; a count above that of an `fd_set` is taken only if an open number of the
-/// program's is among the bits behind it.
+/// places (Linux, core_sys_select): so programs pass getdtablesize(3), and sets that are much smaller. Our numbers
+/// make the table larger: bits behind those of an `fd_set` count only if an open number of the program's was seen
+/// there.
 ///
 /// # Safety
 /// The sets are what the program passed for `count`.
 pub unsafe fn bounded(count: i32, sets: [*mut libc::fd_set; 3]) -> i32 {
-    if count <= USUAL || !process::enabled() {
+    let places = PLACES.load(Relaxed);
+    if count <= places || !process::enabled() {
         return count;
     }
-    let names_one = |set: &*mut libc::fd_set| {
-        let mut fd = USUAL;
+    let named = |set: &*mut libc::fd_set| {
+        let mut found = None;
+        let mut fd = places;
         while fd < count.min(LARGEST) {
             let word = word_of(*set, fd);
             if !memory::is_readable(word, WORD_BITS / 8) {
-                return false;
+                break;
             }
             // SAFETY: it is there.
             let mut bits = unsafe { word.read_unaligned() };
             while bits != 0 {
                 let named = fd + bits.trailing_zeros() as i32;
                 if handles::is_open(named) && !handles::is_own(named) {
-                    return true;
+                    found = Some(named);
                 }
                 bits &= bits - 1;
             }
             fd += WORD_BITS as i32;
         }
-        false
+        found
     };
-    match sets.iter().filter(|set| !set.is_null()).any(names_one) {
-        true => count,
-        false => USUAL,
+    if let Some(last) = sets.iter().filter(|set| !set.is_null()).filter_map(named).max() {
+        // As the kernel lets the table grow (alloc_fdtable).
+        PLACES.fetch_max((last as u32 + 1).next_power_of_two().max(USUAL as u32) as i32, Relaxed);
     }
+    count.min(PLACES.load(Relaxed))
 }
 
 /// `select` and `pselect`, by way of poll. `None`: nothing of ours is in the sets.
