@@ -6,7 +6,7 @@ use shunt_link::Link;
 use shunt_ring::{Producer, FUTEX};
 use shunt_stream::{End, Words};
 
-use super::{outgoing, wake, worth_telling, SlotWords, PIECE};
+use super::{outgoing, wake, worth_telling, SlotWords, PIECE, WHOLE};
 use crate::carrier::Half;
 use crate::{Failure, Part, Sent, Shut, Wait};
 
@@ -84,7 +84,7 @@ impl Sender {
         self.link.memory.note_touched(self.slot, self.link.side, touched);
     }
 
-    /// As [`try_send`](crate::Sender::try_send) for one part of at most [`PIECE`] bytes, and only if there is
+    /// As [`try_send`](crate::Sender::try_send) for one part of at most [`WHOLE`] bytes, and only if there is
     /// room for all of it, and nobody is to take note that the ring has grown.
     ///
     /// # Safety
@@ -175,7 +175,7 @@ impl crate::Sender for Sender {
                 let count = unsafe { self.ring.stage_copy(part.base.wrapping_add(done), piece) }?;
                 done += count;
                 staged += count;
-                if staged >= PIECE {
+                if staged >= if total == 0 { WHOLE } else { PIECE } {
                     self.publish();
                     total += core::mem::take(&mut staged);
                 }

@@ -39,7 +39,7 @@ pub fn send_parts_at_once(fd: c_int, parts: &[iovec], flags: c_int) -> usize {
 #[inline(never)]
 fn put(named: Named, base: *const u8, len: usize) -> usize {
     let Some(socket) = Socket::attached(named) else { return 0 };
-    if !(1..=shm::PIECE).contains(&len) || is_no_address(base.cast_mut().cast()) {
+    if !(1..=shm::WHOLE).contains(&len) || is_no_address(base.cast_mut().cast()) {
         return 0;
     }
     let Some(mut side) = lock(socket, named) else { return 0 };
@@ -55,13 +55,13 @@ fn put(named: Named, base: *const u8, len: usize) -> usize {
 fn put_parts(named: Named, parts: &[iovec]) -> usize {
     let Some(socket) = Socket::attached(named) else { return 0 };
     // Looked at first, so that their sum is one.
-    let long = |part: &iovec| part.iov_len > shm::PIECE;
+    let long = |part: &iovec| part.iov_len > shm::WHOLE;
     let bad = |part: &iovec| long(part) || part.iov_len > 0 && is_no_address(part.iov_base);
     if parts.iter().any(bad) {
         return 0;
     }
     let len = wanted(parts);
-    if !(1..=shm::PIECE).contains(&len) {
+    if !(1..=shm::WHOLE).contains(&len) {
         return 0;
     }
     let Some(mut side) = lock(socket, named) else { return 0 };
