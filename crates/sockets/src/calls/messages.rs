@@ -333,9 +333,9 @@ pub unsafe fn send_messages(
         match outcome {
             Outcome::Handled(bytes) | Outcome::Genuine(bytes) if bytes >= 0 => {
                 // SAFETY: `taken` messages, each of which was looked at.
-                let whole = unsafe { note_lengths(one, taken, bytes as usize) };
-                at += whole;
-                if whole < taken {
+                let (sent, whole) = unsafe { note_lengths(one, taken, bytes as usize) };
+                at += sent;
+                if !whole {
                     return Outcome::Handled(at as isize);
                 }
             }
@@ -361,12 +361,12 @@ unsafe fn send_one(fd: c_int, message: *const msghdr, flags: c_int) -> Outcome {
     }
 }
 
-/// Says in each of `count` messages how many of `bytes` it had. Returns how many messages were sent: if fewer, the
-/// last of them may be cut, since the next one would stand where its rest belongs.
+/// Says in each of `count` messages how many of `bytes` it had. Returns how many messages were sent, and whether that
+/// is all of them, whole: the next one would stand where the rest of one that is cut belongs.
 ///
 /// # Safety
 /// There are `count` messages, writable, with their parts.
-unsafe fn note_lengths(messages: *mut mmsghdr, count: usize, bytes: usize) -> usize {
+unsafe fn note_lengths(messages: *mut mmsghdr, count: usize, bytes: usize) -> (usize, bool) {
     let mut left = bytes;
     for at in 0..count {
         // SAFETY: the caller's promise.
@@ -376,16 +376,16 @@ unsafe fn note_lengths(messages: *mut mmsghdr, count: usize, bytes: usize) -> us
         };
         let had = left.min(wanted);
         if had == 0 && wanted > 0 {
-            return at;
+            return (at, false);
         }
         // SAFETY: as above.
         unsafe { (*one).msg_len = had as c_uint };
         left -= had;
         if had < wanted {
-            return at + 1;
+            return (at + 1, false);
         }
     }
-    count
+    (count, true)
 }
 
 const GATHERED_MAX: usize = 64;
@@ -464,5 +464,33 @@ impl Several {
             Outcome::PassThrough => Outcome::Genuine(genuine()),
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_cut_is_the_last_one() {
+        let mut bytes = [0u8; 4];
+        let mut parts =
+            [4, 0, 4].map(|iov_len| iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len });
+        // SAFETY: all zeros is a message of nothing.
+        let mut messages: [mmsghdr; 3] = unsafe { core::mem::zeroed() };
+        for (message, part) in messages.iter_mut().zip(&mut parts) {
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        let mut sent = |count: usize, bytes| {
+            // SAFETY: three messages, with their parts.
+            let told = unsafe { note_lengths(messages.as_mut_ptr(), count, bytes) };
+            (told, messages.map(|message| message.msg_len))
+        };
+        assert_eq!(sent(1, 3), ((1, false), [3, 0, 0]));
+        assert_eq!(sent(1, 4), ((1, true), [4, 0, 0]));
+        assert_eq!(sent(3, 4), ((2, false), [4, 0, 0]));
+        assert_eq!(sent(3, 7), ((3, false), [4, 0, 3]));
+        assert_eq!(sent(3, 8), ((3, true), [4, 0, 4]));
     }
 }
