@@ -132,8 +132,7 @@ pub fn shown(signal: c_int, disposition: usize) -> usize {
 }
 
 /// Sets a disposition for the program. `ask` asks libc, with ours where the program's is a function,
-/// and returns what was there before (SIG_ERR if it failed); so does this. `flags` are the program's, as far as
-/// it says which: the older functions have their own.
+/// and returns what was there before (SIG_ERR if it failed); so does this.
 pub fn set(
     signal: c_int,
     disposition: usize,
@@ -149,8 +148,6 @@ pub fn set(
     if was == libc::SIG_ERR {
         HANDLERS[place].store(before, SeqCst);
         FLAGS[place].store(flags_before, SeqCst);
-    } else {
-        note_flags(signal);
     }
     if was == ours() {
         before

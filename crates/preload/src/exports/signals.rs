@@ -51,7 +51,10 @@ macro_rules! by_function {
             if process::in_vfork_child() {
                 return handlers::shown(signal, ask(handler));
             }
-            handlers::set(signal, handler, 0, ask)
+            let was = handlers::set(signal, handler, 0, ask);
+            // They do not say which flags they set.
+            handlers::note_flags(signal);
+            was
         }
     )* };
 }

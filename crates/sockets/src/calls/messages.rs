@@ -320,14 +320,13 @@ pub unsafe fn send_messages(
             return Outcome::Handled(at as isize);
         }
         let one = messages.wrapping_add(at);
-        if !memory::is_readable(one, size_of::<mmsghdr>()) {
-            return if at > 0 { Outcome::Handled(at as isize) } else { Outcome::PassThrough };
-        }
         // SAFETY: the program passes `count` messages.
-        let several = unsafe { Several::gather(fd, one, count - at, flags) };
-        let (outcome, taken) = match &several {
+        let (outcome, taken) = match unsafe { Several::gather(fd, one, count - at, flags) } {
             Some(several) => (several.send(fd, flags), several.messages),
-            // SAFETY: as above.
+            None if !memory::is_readable(one, size_of::<mmsghdr>()) => {
+                return if at > 0 { Outcome::Handled(at as isize) } else { Outcome::PassThrough };
+            }
+            // SAFETY: it is there.
             None => (unsafe { send_one(fd, &raw const (*one).msg_hdr, flags) }, 1),
         };
         match outcome {

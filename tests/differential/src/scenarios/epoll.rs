@@ -61,6 +61,12 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     every_event_of_many_busy_streams_finds_its_bytes,
 ];
 
+pub(super) fn receive_text_once(s: Fd, len: usize) -> String {
+    let mut room = vec![0; len];
+    let got = io::recv(s, &mut room, libc::MSG_WAITALL);
+    format!("{got} {}", pattern::describe(&room))
+}
+
 /// A set with the stream in it, at the server.
 pub(super) fn watched(s: Fd, events: i32) -> Fd {
     let set = epoll_create();

@@ -1,7 +1,7 @@
 //! poll and select over streams and other descriptors: the masks of every state, and what wakes or
 //! interrupts a wait.
 
-use super::epoll::watched;
+use super::epoll::{receive_text_once, watched};
 use super::{scenarios, Scenario, Settings};
 use crate::actor::{Actor, EVERYTHING};
 use crate::calls::wait::{
@@ -592,9 +592,7 @@ fn receives_behind_a_signal(a: &Actor, s: Fd, count: u32) {
                     a.settle(|| wait::caught(libc::SIGUSR1) == count);
                     a.tell("signalled");
                 });
-                let mut room = [0; 8];
-                let got = io::recv(s, &mut room, 0);
-                a.note("SA_RESTART", format!("{got} {}", String::from_utf8_lossy(&room)));
+                a.note("SA_RESTART", receive_text_once(s, 7));
             });
         },
     );

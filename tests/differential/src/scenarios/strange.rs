@@ -31,6 +31,11 @@ fn closing_every_number_above_spares_the_stream(a: &Actor) {
     a.note("closed one by one", closed);
     a.note("close_range", socket::close_range(above, Fd::MAX));
     strange::close_from(above);
+    are_there(a, s);
+}
+
+/// The stream carries both ways.
+fn are_there(a: &Actor, s: Fd) {
     a.client(|| a.note("ask", io::send(s, b"are you there?", 0)));
     a.server(|| {
         a.note("asked", receive_text(s, 14));
@@ -242,12 +247,7 @@ fn refused_calls_leave_the_stream_alone(a: &Actor) {
     let page = strange::closed_page();
     a.note("of no stream", strange::readv_at(null, page));
     a.note("writev", strange::writev_at(null, page));
-    a.client(|| a.note("ask", io::send(s, b"are you there?", 0)));
-    a.server(|| {
-        a.note("asked", receive_text(s, 14));
-        a.note("answer", io::send(s, b"yes", 0));
-    });
-    a.client(|| a.note("answered", receive_text(s, 3)));
+    are_there(a, s);
 }
 
 fn a_message_without_a_name_has_no_length_of_it(a: &Actor) {

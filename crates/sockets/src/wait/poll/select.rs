@@ -65,7 +65,7 @@ pub unsafe fn bounded(count: i32, sets: [*mut libc::fd_set; 3]) -> i32 {
     };
     if let Some(last) = sets.iter().filter(|set| !set.is_null()).filter_map(named).max() {
         // As the kernel lets the table grow (alloc_fdtable).
-        PLACES.fetch_max((last as u32 + 1).next_power_of_two().max(USUAL as u32) as i32, Relaxed);
+        PLACES.fetch_max((last as u32 + 1).next_power_of_two() as i32, Relaxed);
     }
     count.min(PLACES.load(Relaxed))
 }
