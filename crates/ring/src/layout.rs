@@ -48,7 +48,7 @@ pub struct WakeLine {
     pub space_wanted: AtomicU32,
     /// Offset of the byte that lies at the array's start; stored by the writer alone.
     pub origin: AtomicU64,
-    /// Not 0 once the writer's program has shut the direction down, or its process ends in order.
+    /// 1 once the writer's program has shut the direction down, 2 if its process ends in order before.
     pub shut: AtomicU64,
     /// When the writer's side marked the stream for its reader last, in the clock of the link. Here, since
     /// who marks has just asked for the reader's wish, and who is told looks at it next.

@@ -9,6 +9,10 @@ use shunt_link::{Link, Side};
 use shunt_ring::Direction;
 use shunt_stream::Words;
 
+/// Who has shut a direction down.
+const BY_PROGRAM: u64 = 1;
+const BY_ITS_END: u64 = 2;
+
 /// The words of one direction of a slot, for [`Writer`](shunt_stream::Writer) and
 /// [`Reader`](shunt_stream::Reader). The mapping outlives every stream in it.
 #[derive(Clone, Copy)]
@@ -108,9 +112,19 @@ impl SlotWords {
         self.direction().wake.shut.load(Relaxed) != 0
     }
 
-    /// Says so to the reader, before the FIN is sent.
+    /// Whether the writer's program has shut the direction down: what its process does then comes behind the FIN.
+    pub fn writer_shut_by_program(&self) -> bool {
+        self.direction().wake.shut.load(Relaxed) == BY_PROGRAM
+    }
+
+    /// The program shuts the direction down: says so to the reader, before the FIN is sent.
     pub fn shut_writer(&self) {
-        self.direction().wake.shut.store(1, SeqCst);
+        self.direction().wake.shut.store(BY_PROGRAM, SeqCst);
+    }
+
+    /// The process ends in order: the same, unless the program has done it.
+    pub fn writer_ends(&self) {
+        let _ = self.direction().wake.shut.compare_exchange(0, BY_ITS_END, SeqCst, Relaxed);
     }
 
     fn of(link: &Link, slot: u32, writer: Side) -> SlotWords {

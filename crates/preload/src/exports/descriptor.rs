@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use libc::FILE;
-use shunt_os::{handles, real};
+use shunt_os::{errno, handles, real, set_errno, Errno};
 use shunt_sockets::calls::descriptor as calls;
 
 use crate::boundary::{before, boundary, noted, numbers_settled, of_theirs, with_numbers};
@@ -178,10 +178,8 @@ reopen!(freopen, freopen64);
 /// The file's number is closed, and given to what is at `path`. Without a path it stays open.
 unsafe fn before_reopening(path: *const c_char, file: *mut FILE) {
     if !path.is_null() && !file.is_null() {
-        before(|| {
-            unsafe { libc::fflush(file) };
-            calls::replaced(unsafe { libc::fileno(file) });
-        });
+        // freopen(3) tells of no error of what it writes.
+        let _ = unsafe { before_closing(file) };
     }
 }
 
@@ -241,12 +239,34 @@ unsafe fn file_through_us(fd: c_int, mode: *const c_char) -> *mut FILE {
 
 #[no_mangle]
 pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
-    // The number is asked for first; what the stream still holds is written before the close.
-    before(|| {
-        if !file.is_null() {
-            unsafe { libc::fflush(file) };
-            calls::replaced(unsafe { libc::fileno(file) });
+    if file.is_null() {
+        return unsafe { real::fclose(file) };
+    }
+    match unsafe { before_closing(file) } {
+        Ok(()) => unsafe { real::fclose(file) },
+        Err(Errno(number)) => {
+            unsafe { real::fclose(file) };
+            set_errno(number);
+            libc::EOF
         }
+    }
+}
+
+/// Asks for the file's number, which is closed then. What the file still holds for a socket is written before;
+/// glibc tells of an error of that once, so `Err` is what the close is to tell.
+unsafe fn before_closing(file: *mut FILE) -> Result<(), Errno> {
+    extern "C" {
+        /// Whether it was written to last; flushing another one moves its offset, which a close does not.
+        fn __fwriting(file: *mut FILE) -> c_int;
+    }
+    let mut written = Ok(());
+    before(|| {
+        let fd = unsafe { libc::fileno(file) };
+        let flushes = calls::is_socket(fd) && unsafe { __fwriting(file) } != 0;
+        if flushes && unsafe { libc::fflush(file) } != 0 {
+            written = Err(Errno(errno()));
+        }
+        calls::replaced(fd);
     });
-    unsafe { real::fclose(file) }
+    written
 }

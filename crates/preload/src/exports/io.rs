@@ -329,7 +329,7 @@ pub unsafe extern "C" fn sendmmsg(
 }
 
 macro_rules! at_an_offset {
-    ($($name:ident, $ours:ident, $offset:ty;)*) => { $(
+    ($($name:ident, $ours:ident, $is_kernels:ident, $offset:ty;)*) => { $(
         /// With offset -1 as `readv` and `writev` (preadv2(2)); with another, a stream has no such place.
         #[no_mangle]
         pub unsafe extern "C" fn $name(
@@ -340,19 +340,19 @@ macro_rules! at_an_offset {
             flags: c_int,
         ) -> ssize_t {
             let genuine = || unsafe { real::$name(fd, vector, count, offset, flags) };
-            if offset != -1 {
+            if offset != -1 || passes(|| calls::$is_kernels(fd)) {
                 return genuine();
             }
-            let parts = || unsafe { calls::vector(vector, count as usize) };
+            let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
             boundary(|| calls::$ours(fd, parts(), flags, genuine), genuine)
         }
     )* };
 }
 at_an_offset! {
-    preadv2, read_now, off_t;
-    preadv64v2, read_now, off64_t;
-    pwritev2, write_now, off_t;
-    pwritev64v2, write_now, off64_t;
+    preadv2, read_now, receive_is_kernels, off_t;
+    preadv64v2, read_now, receive_is_kernels, off64_t;
+    pwritev2, write_now, send_is_kernels, off_t;
+    pwritev64v2, write_now, send_is_kernels, off64_t;
 }
 
 macro_rules! sendfiles {

@@ -92,6 +92,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
         let died_unread = unsent && !was_reset && !peer_shares;
         let error = match (recv.peer_shut, peer_shut) {
+            _ if was_reset && !peer_shares && is_behind_shutdown(socket) => libc::EPIPE,
             _ if !died_unread => 0,
             (true, _) => libc::EPIPE,
             // The kernel knows of its FIN, or a process that ends has had it send a reset.
@@ -143,18 +144,26 @@ fn renamed(socket: &Socket, number: i32) -> i32 {
         return number;
     }
     match socket.death_error.swap(0, Relaxed) {
+        0 if number == libc::ECONNRESET && is_behind_shutdown(socket) => libc::EPIPE,
         0 => number,
         death => death,
     }
 }
 
-/// The error of a peer that died with bytes unread, which the kernel would name otherwise: a reset, or
-/// behind its FIN a broken pipe.
+/// The error that the kernel would name otherwise, for a send: a peer died with bytes unread, or reset the
+/// stream behind its shutdown.
 pub fn error_of_death(socket: &Socket) -> Option<i32> {
-    if socket.death_error.load(Relaxed) == 0 {
+    if socket.death_error.load(Relaxed) == 0 && !is_behind_shutdown(socket) {
         return None;
     }
     take_error(socket)
+}
+
+/// Whether a reset of which the kernel tells came behind the end of the peer's bytes: its FIN was held back, or was
+/// not sent. It is a broken pipe then, as behind a FIN.
+pub fn is_behind_shutdown(socket: &Socket) -> bool {
+    let by_program = |link| incoming(link, socket.slot.load(Relaxed)).writer_shut_by_program();
+    !socket.shut_writing.load(Relaxed) && socket.link().is_some_and(by_program)
 }
 
 /// Whether nobody was told yet of the peer's death, whose error the kernel has by another name.
@@ -190,7 +199,9 @@ fn await_reset(socket: &Socket) -> bool {
 /// A receive took the error of a death behind a FIN from the kernel, which has not heard of that FIN: only
 /// a send is told of it. False if it was another error.
 pub fn leave_to_send(socket: &Socket, number: i32) -> bool {
-    let breaks = number == libc::ECONNRESET && socket.death_error.load(Relaxed) == libc::EPIPE;
+    let is_behind_fin =
+        || socket.death_error.load(Relaxed) == libc::EPIPE || is_behind_shutdown(socket);
+    let breaks = number == libc::ECONNRESET && is_behind_fin();
     if breaks {
         socket.death_error.store(0, Relaxed);
         socket.send.lock().failed = Some(libc::EPIPE);

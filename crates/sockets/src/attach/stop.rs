@@ -157,7 +157,7 @@ pub fn reset_unread() {
             handles::close_will_reset(socket.fd.load(Relaxed));
             incoming(link, slot).announce_reset();
         }
-        outgoing(link, slot).shut_writer();
+        outgoing(link, slot).writer_ends();
     });
 }
 

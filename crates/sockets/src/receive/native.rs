@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_carriers::Part;
-use shunt_os::{handles, proc, raw, sys, Errno};
+use shunt_os::{handles, proc, raw, set_errno, sys, Errno};
 
 use super::peek::PEEK;
 use super::sources::parts;
@@ -81,7 +81,12 @@ pub(super) fn insist(socket: &Socket, patience: &mut Patience, request: Request<
     };
     let events = if looks_for_all { 0 } else { libc::POLLIN };
     let call = || by_its_number(socket, request, one_try);
-    match patience.insist_anew(socket, request.fd, events, call) {
+    // Looked at are also those that came since the last try.
+    let so_far = || match looks_for_all {
+        true => by_its_number(socket, request, |fd| at_once(fd, request.vector, request.flags)).1,
+        false => 0,
+    };
+    match patience.insist_anew(socket, request.fd, events, call, so_far) {
         Ok(result @ 1..) if request.flags & (libc::MSG_WAITALL | PEEK) == libc::MSG_WAITALL => {
             let rest = rest_natively(socket, patience, request, result as usize);
             Outcome::Genuine(result + rest as isize)
@@ -99,6 +104,13 @@ pub(super) fn rest_natively(
     request: Request<'_>,
     already: usize,
 ) -> usize {
+    let errno = shunt_os::errno();
+    let got = rest(socket, patience, request, already);
+    set_errno(errno);
+    got
+}
+
+fn rest(socket: &Socket, patience: &mut Patience, request: Request<'_>, already: usize) -> usize {
     let flags = request.flags | libc::MSG_DONTWAIT;
     let waits = request.flags & (libc::MSG_WAITALL | libc::MSG_DONTWAIT) == libc::MSG_WAITALL
         && (patience.has_slept() || !handles::is_nonblocking(request.fd));

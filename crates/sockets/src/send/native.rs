@@ -32,8 +32,16 @@ pub fn native(
     elsewhere::note();
     threads::take(&socket.native_send);
     search::note(index, socket, Way::Out, result);
+    if result < 0 && is_broken(socket, errno) {
+        return Outcome::Failed(refused(socket, request.flags));
+    }
     set_errno(errno);
     Outcome::Genuine(result)
+}
+
+/// Whether the kernel's error of a send is a broken pipe, since the peer had shut writing down before its reset.
+fn is_broken(socket: &Socket, number: i32) -> bool {
+    number == libc::ECONNRESET && attach::is_behind_shutdown(socket)
 }
 
 /// Right after the kernel's answer to a send of `wanted` bytes: room that it did not find is told of later.
@@ -78,7 +86,7 @@ pub(super) fn piece(
     };
     let result = match (waits, sent) {
         (false, _) => one_try().1,
-        (true, 0) => patience.insist_anew(socket, request.fd, libc::POLLOUT, one_try)?,
+        (true, 0) => patience.insist_anew(socket, request.fd, libc::POLLOUT, one_try, || 0)?,
         (true, _) => patience.insist(libc::POLLOUT, one_try),
     };
     search::note(index, socket, Way::Out, result);
@@ -87,6 +95,8 @@ pub(super) fn piece(
     }
     let number = shunt_os::errno();
     if sent == 0 {
+        let is_broken = is_broken(socket, number);
+        let number = if is_broken { refused(socket, request.flags) } else { number };
         return Err(Outcome::Failed(number));
     }
     owe_error(socket, request, number);

@@ -202,19 +202,31 @@ impl Patience {
         }
     }
 
-    /// As [`insist`](Self::insist), of a call by `fd` that has nothing yet: behind handlers with SA_RESTART it
-    /// goes on as if the kernel had begun it anew. `Err`: it ends so.
+    /// As [`insist`](Self::insist), of a call by `fd` that has taken nothing yet: behind handlers with SA_RESTART it
+    /// goes on as if the kernel had begun it anew, unless it has bytes `so_far`, with which it ends. `Err`: it ends
+    /// so.
     pub fn insist_anew<F: Fn() -> (i32, isize)>(
         &mut self,
         socket: &Socket,
         fd: i32,
         events: i16,
         call: F,
+        so_far: impl Fn() -> isize,
     ) -> Result<isize, Outcome> {
         let errno = shunt_os::errno();
         loop {
             let result = self.insist(events, &call);
-            if result >= 0 || shunt_os::errno() != libc::ERESTART {
+            if result >= 0 {
+                return Ok(result);
+            }
+            let told = shunt_os::errno();
+            let some = so_far();
+            if some > 0 {
+                set_errno(errno);
+                return Ok(some);
+            }
+            set_errno(told);
+            if told != libc::ERESTART {
                 return Ok(result);
             }
             // Another process may have set O_NONBLOCK, and not told.

@@ -152,6 +152,17 @@ pub fn write_at_its_place(fd: Fd, bytes: &[u8]) -> Got {
     call!(pwritev2(fd, &raw const part, 1, -1, 0))
 }
 
+/// preadv2(2) and pwritev2(2) at the descriptor's own place, with their list of parts at `address`.
+pub fn at_its_place_by_list_at(fd: Fd, address: usize) -> [Got; 2] {
+    let list = std::ptr::without_provenance(address);
+    [call!(preadv2(fd, list, 1, -1, 0)), call!(pwritev2(fd, list, 1, -1, 0))]
+}
+
+/// Where the next read of a file is.
+pub fn place(fd: Fd) -> Got {
+    call!(libc::lseek(fd, 0, libc::SEEK_CUR))
+}
+
 /// A copy of this process's own descriptor, as a debugger takes one.
 pub fn copy_by_pidfd(fd: Fd) -> Fd {
     // SAFETY: no arguments.

@@ -260,6 +260,12 @@ pub fn open_null() -> Fd {
     call!(libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC)).fd("open /dev/null")
 }
 
+/// The file of this program.
+pub fn open_self() -> Fd {
+    call!(libc::open(c"/proc/self/exe".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC))
+        .fd("open /proc/self/exe")
+}
+
 /// A named pipe of this process, gone with the value.
 pub struct Fifo(std::ffi::CString);
 

@@ -20,6 +20,14 @@ impl File {
         File(file)
     }
 
+    pub fn open(path: &str, mode: &str) -> File {
+        let [path, mode] = [path, mode].map(|text| CString::new(text).expect("no zero byte"));
+        // SAFETY: C strings; what is not there gives NULL, which is checked.
+        let file = unsafe { libc::fopen(path.as_ptr(), mode.as_ptr()) };
+        assert!(!file.is_null(), "fopen");
+        File(file)
+    }
+
     pub fn put(&self, text: &str) -> Got {
         let text = CString::new(text).expect("text holds no zero byte");
         match call!(libc::fputs(text.as_ptr(), self.0)) {
@@ -57,6 +65,11 @@ impl File {
     pub fn close(self) -> i32 {
         // SAFETY: the FILE is open, and `self` is gone afterwards.
         unsafe { libc::fclose(self.0) }
+    }
+
+    /// As [`File::close`]; with the error.
+    pub fn closed(self) -> Got {
+        call!(libc::fclose(self.0))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::stdio::{close_all_from, print_to, File};
-use crate::calls::{io, listing, process, socket, wait, Fd, Got};
+use crate::calls::{io, listing, other_ways, process, socket, wait, Fd, Got};
 use crate::pattern::{bytes, receive, receive_text, receive_to_end, send_all};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
@@ -33,6 +33,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     plain_writes_after_a_file_keep_order,
     closing_a_file_closes_the_stream,
     two_files_on_one_stream_read_and_write,
+    files_that_are_no_streams_are_closed_as_ever,
     dprintf_writes_to_a_stream,
     a_large_file_transfer_through_stdio_is_whole,
     closing_while_another_thread_reads_lets_it_finish,
@@ -439,6 +440,22 @@ fn closing_a_file_closes_the_stream(a: &Actor) {
     a.meet();
     a.client(|| a.note("send", io::send(t, b"new", 0)));
     a.server(|| a.note("received", receive_text(t, 3)));
+}
+
+fn files_that_are_no_streams_are_closed_as_ever(a: &Actor) {
+    let s = a.stream();
+    let full = File::open("/dev/full", "w");
+    full.put("for which there is no room");
+    a.note("what could not be written", full.closed());
+    // A file that was read keeps its place, which others share.
+    let shared = socket::open_self();
+    let reader = File::on(socket::dup(shared).fd("dup"), "r");
+    a.note("read", reader.read(&mut [0; 10]));
+    a.note("close", reader.closed());
+    a.note("its place", other_ways::place(shared));
+    a.note("close", socket::close(shared));
+    a.client(|| a.note("send", io::write(s, b"goes on")));
+    a.server(|| a.note("received", receive_text(s, 7)));
 }
 
 fn two_files_on_one_stream_read_and_write(a: &Actor) {

@@ -4,7 +4,7 @@
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::socket::{set_int, Address};
-use crate::calls::{io, socket, strange, successors, Fd, Got};
+use crate::calls::{io, other_ways, socket, strange, successors, Fd, Got};
 use crate::pattern::receive_text;
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
@@ -247,6 +247,9 @@ fn refused_calls_leave_the_stream_alone(a: &Actor) {
     let page = strange::closed_page();
     a.note("of no stream", strange::readv_at(null, page));
     a.note("writev", strange::writev_at(null, page));
+    let [read, written] = other_ways::at_its_place_by_list_at(null, page);
+    a.note("preadv2", read);
+    a.note("pwritev2", written);
     are_there(a, s);
 }
 
