@@ -29,6 +29,16 @@ pub fn is_readable<T>(pointer: *const T, length: usize) -> bool {
     true
 }
 
+/// Whether something is close above the caller's own frame, where callers of calls have what they pass: it need not
+/// be asked about. False of much that is on the stack as well.
+#[inline]
+pub fn is_on_stack<T>(pointer: *const T) -> bool {
+    const NEAR: usize = 1024;
+    let here = 0u8;
+    let frame = (&raw const here) as usize;
+    (pointer as usize).wrapping_sub(frame) < NEAR
+}
+
 /// Whether this process may map only so much (RLIMIT_AS): what the library maps it could not.
 pub fn addresses_are_limited() -> bool {
     crate::raw::limit(libc::RLIMIT_AS).is_ok_and(|bytes| bytes != libc::RLIM64_INFINITY)
@@ -37,6 +47,14 @@ pub fn addresses_are_limited() -> bool {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_caller_has_is_on_the_stack() {
+        let mine = 1u64;
+        assert!(is_on_stack(&raw const mine));
+        static NOT_MINE: u64 = 1;
+        assert!(!is_on_stack(&raw const NOT_MINE));
+    }
 
     #[test]
     fn memory_that_is_not_there_is_told() {

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_os::mapping;
 
@@ -55,6 +55,15 @@ impl Entry {
 struct Page([AtomicU32; PAGE_ENTRIES]);
 
 static TABLE: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
+/// Whether there has been an entry of a socket or a set.
+static HAS_HAD_SOME: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process has never had a socket or an epoll set of which we know: lists of descriptors need not be
+/// looked at.
+#[inline]
+pub fn has_had_none() -> bool {
+    !HAS_HAD_SOME.load(Acquire)
+}
 
 #[inline(always)]
 fn place(fd: i32) -> Option<&'static AtomicU32> {
@@ -115,6 +124,9 @@ pub fn socket(fd: i32) -> Option<u32> {
 
 /// Sets what `fd` is and returns what it was. Numbers beyond the table (4 million) stay foreign.
 pub fn set(fd: i32, entry: Entry) -> Entry {
+    if matches!(entry, Entry::Socket(_) | Entry::Set(_)) && has_had_none() {
+        HAS_HAD_SOME.store(true, Release);
+    }
     if let Some(word) = place(fd) {
         return Entry::unpack(word.swap(entry.pack(), AcqRel));
     }

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_long, c_uint, c_ulong};
 
-use shunt_os::real;
+use shunt_os::{memory, real};
 use shunt_sockets::receive::is_no_address;
 
 use super::{descriptor, io, listing, process, quiet, readiness, socket};
@@ -96,9 +96,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_pidfd_getfd => descriptor::pidfd_getfd(fd, b as c_int, c as c_uint).into(),
             libc::SYS_fork => process::fork_by(genuine).into(),
             libc::SYS_clone if a & SHARES == 0 => process::fork_by(genuine).into(),
-            libc::SYS_clone3 if !is_no_address(a as _) && *(a as *const usize) & SHARES == 0 => {
-                process::fork_by(genuine).into()
-            }
+            libc::SYS_clone3 if forks(a as _) => process::fork_by(genuine).into(),
             libc::SYS_getdents | libc::SYS_getdents64 => listing::by_number(number, a, b, c),
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
             _ => own::call(number, [a, b, c, d, e, f])
@@ -117,6 +115,12 @@ unsafe fn mask_of_pselect6(last: usize) -> Option<*const libc::sigset_t> {
         return None;
     }
     Some(unsafe { last.as_ref() }.copied().unwrap_or(core::ptr::null()))
+}
+
+/// Whether clone3(2) makes a process with memory and descriptors of its own; the kernel refuses arguments that are
+/// not there.
+unsafe fn forks(arguments: *const u64) -> bool {
+    memory::is_readable(arguments, 8) && unsafe { *arguments } & SHARES as u64 == 0
 }
 
 /// Of a clone whose child is a thread, or one of vfork, or has this process's descriptors.

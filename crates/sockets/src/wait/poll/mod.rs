@@ -23,7 +23,7 @@ use self::bells::BellBox;
 use self::held::{Held, Watch};
 use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
-use crate::receive::leave_native;
+use crate::receive::{is_no_address, leave_native};
 use crate::table::{self, Entry};
 use crate::wait::blocking::Spun;
 use crate::wait::{blocking, state, Question, Signals};
@@ -60,7 +60,8 @@ pub unsafe fn poll(
     mask: *const sigset_t,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    if count == 0 || count > 1 << 20 || crate::receive::is_no_address(entries.cast()) {
+    let is_list = count > 0 && count <= 1 << 20 && !is_no_address(entries.cast());
+    if !is_list || table::has_had_none() {
         return Outcome::PassThrough;
     }
     // SAFETY: the program's own array.

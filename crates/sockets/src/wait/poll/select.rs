@@ -80,7 +80,7 @@ pub unsafe fn select(
     timeout: Option<u64>,
     mask: *const sigset_t,
 ) -> Option<Outcome> {
-    if !(1..=1 << 20).contains(&count) {
+    if !(1..=1 << 20).contains(&count) || table::has_had_none() {
         return None;
     }
     let words = (count as usize).div_ceil(WORD_BITS);
