@@ -29,11 +29,15 @@ pub fn is_readable<T>(pointer: *const T, length: usize) -> bool {
     true
 }
 
-/// Whether something is close above the caller's own frame, where callers of calls have what they pass: it need not
-/// be asked about. False of much that is on the stack as well.
+/// As [`is_readable`]; what lies where callers have what they pass, on the stack above us, is not asked about.
 #[inline]
-pub fn is_on_stack<T>(pointer: *const T) -> bool {
-    const NEAR: usize = 1024;
+pub fn is_there<T>(pointer: *const T, length: usize) -> bool {
+    is_on_stack(pointer) || is_readable(pointer, length)
+}
+
+#[inline]
+fn is_on_stack<T>(pointer: *const T) -> bool {
+    const NEAR: usize = 16 * 1024;
     let here = 0u8;
     let frame = (&raw const here) as usize;
     (pointer as usize).wrapping_sub(frame) < NEAR
@@ -53,7 +57,7 @@ mod tests {
         let mine = 1u64;
         assert!(is_on_stack(&raw const mine));
         static NOT_MINE: u64 = 1;
-        assert!(!is_on_stack(&raw const NOT_MINE));
+        assert!(!is_on_stack(&raw const NOT_MINE) && is_there(&raw const NOT_MINE, 8));
     }
 
     #[test]

@@ -18,6 +18,9 @@ static RING_BYTES: AtomicU32 = AtomicU32::new(1024 * 1024);
 static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);
 static SEGMENT: Lock<Option<Segment>> = Lock::new(None);
+/// How often it could not be made: what the program's limits forbid is not tried for ever.
+static FAILURES: AtomicU32 = AtomicU32::new(0);
+const FAILURES_MAX: u32 = 16;
 static SEGMENT_AT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 static SEGMENT_FD: AtomicI32 = AtomicI32::new(-1);
 static BAD_SETTING: AtomicBool = AtomicBool::new(false);
@@ -66,6 +69,7 @@ pub fn start() {
         Some(_) => BAD_SETTING.store(true, Relaxed),
     }
     ENABLED.store(true, Relaxed);
+    crate::wait::poll::note_places();
     shunt_os::handles::make_room();
     if let Some(bequest) = bequest {
         bequest.accept();
@@ -171,8 +175,10 @@ pub fn known_segment() -> Option<Segment> {
 /// counted then, and everything else goes on.
 pub fn segment() -> Option<Segment> {
     let mut held = SEGMENT.lock();
-    if held.is_none() {
+    let may_try = || shunt_os::handles::has_room() && FAILURES.load(Relaxed) < FAILURES_MAX;
+    if held.is_none() && may_try() {
         *held = create_segment();
+        FAILURES.fetch_add(u32::from(held.is_none()), Relaxed);
         if held.is_some() && has_bad_setting() {
             if let Some(segment) = *held {
                 segment.count(Reason::BadSetting);
@@ -183,14 +189,13 @@ pub fn segment() -> Option<Segment> {
 }
 
 fn create_segment() -> Option<Segment> {
-    if !shunt_os::handles::has_room() {
-        return None;
-    }
     let fd = report_file()
         .or_else(|| mapping::create(c"shunt-stats", SEGMENT_BYTES as u64, false).ok())?;
-    let mapped = mapping::map(fd, SEGMENT_BYTES);
+    let Ok(mapped) = mapping::map(fd, SEGMENT_BYTES) else {
+        shunt_os::handles::close(fd);
+        return None;
+    };
     SEGMENT_FD.store(fd, Relaxed);
-    let mapped = mapped.ok()?;
     let mut path = [0u8; 256];
     // SAFETY: a literal path and a writable buffer.
     let length = unsafe {
@@ -204,6 +209,9 @@ fn create_segment() -> Option<Segment> {
 }
 
 fn report_file() -> Option<i32> {
+    if !mapping::may_have(SEGMENT_BYTES as u64) {
+        return None;
+    }
     let dir = REPORT_DIR.lock().clone()?;
     let mut path = [0u8; 300];
     if dir.is_empty() || dir.len() > 200 {
@@ -227,8 +235,13 @@ fn report_file() -> Option<i32> {
         match opened {
             Ok(fd) => {
                 let fd = shunt_os::handles::keep_high(fd as i32).ok()?;
-                let sized = mapping::set_size(fd, SEGMENT_BYTES as u64);
-                return sized.is_ok().then_some(fd);
+                if mapping::set_size(fd, SEGMENT_BYTES as u64).is_ok() {
+                    return Some(fd);
+                }
+                shunt_os::handles::close(fd);
+                // SAFETY: a NUL-terminated path.
+                let _ = unsafe { sys!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) };
+                return None;
             }
             Err(error) if error.0 == libc::EEXIST => {}
             Err(_) => return None,

@@ -24,7 +24,7 @@ const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 /// ENOMEM, EMFILE and so on as the kernel gives; EFBIG if RLIMIT_FSIZE is lower than `bytes`
 /// (asking the kernel would raise SIGXFSZ in the program).
 pub fn create(name: &core::ffi::CStr, bytes: u64, seal: bool) -> Result<i32> {
-    if raw::limit(libc::RLIMIT_FSIZE)? < bytes {
+    if !may_have(bytes) {
         return Err(Errno(libc::EFBIG));
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
@@ -44,6 +44,11 @@ pub fn create(name: &core::ffi::CStr, bytes: u64, seal: bool) -> Result<i32> {
         return Err(error);
     }
     Ok(fd)
+}
+
+/// Whether this process may make a file of so many bytes; it would get SIGXFSZ.
+pub fn may_have(bytes: u64) -> bool {
+    raw::limit(libc::RLIMIT_FSIZE).is_ok_and(|limit| limit >= bytes)
 }
 
 /// Makes a file of ours as long as that.

@@ -2,22 +2,25 @@
 
 use core::ffi::{c_int, c_void};
 
-use shunt_os::real;
+use shunt_os::{memory, real};
 use shunt_sockets::calls::descriptor as calls;
-use shunt_sockets::receive::is_no_address;
 
 use crate::boundary::before;
 
 /// `aio_fildes` is the first member of glibc's `aiocb` (aio.h).
 unsafe fn before_aio(block: *const c_void) {
-    if !block.is_null() {
+    if memory::is_there(block, size_of::<c_int>()) {
         before(|| calls::before_aio(unsafe { block.cast::<c_int>().read() }));
     }
 }
 
+/// What is not there libc refuses, or faults on by itself.
 unsafe fn before_list(list: *const *mut c_void, count: c_int) {
-    for at in 0..count.max(0) as usize {
-        unsafe { before_aio(*list.add(at)) };
+    let count = count.max(0) as usize;
+    if memory::is_there(list, count.saturating_mul(size_of::<usize>())) {
+        for at in 0..count {
+            unsafe { before_aio(*list.add(at)) };
+        }
     }
 }
 
@@ -51,12 +54,13 @@ list_of_requests!(lio_listio, lio_listio64);
 /// `io_submit` by number (io_submit(2)): `aio_fildes` of the kernel's `iocb` (linux/aio_abi.h).
 pub unsafe fn before_submit(list: *const *const c_void, count: isize) {
     const AIO_FILDES: usize = 20;
-    if is_no_address(list.cast_mut().cast()) {
-        return;
-    }
     for at in 0..count.clamp(0, 1 << 16) as usize {
-        let block = unsafe { *list.add(at) };
-        if !is_no_address(block.cast_mut()) {
+        let place = list.wrapping_add(at);
+        if !memory::is_there(place, size_of::<usize>()) {
+            return;
+        }
+        let block = unsafe { *place };
+        if memory::is_there(block, AIO_FILDES + size_of::<c_int>()) {
             let fd = unsafe { block.cast::<u8>().add(AIO_FILDES).cast::<c_int>().read() };
             before(|| calls::before_aio(fd));
         }

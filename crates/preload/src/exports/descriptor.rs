@@ -29,13 +29,21 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 
 #[no_mangle]
 pub unsafe extern "C" fn closefrom(lowest: c_int) {
-    boundary(
+    let before = errno();
+    let closed = boundary(
         || calls::close_range(lowest.max(0) as c_uint, c_uint::MAX, 0),
         || {
             unsafe { real::closefrom(lowest) };
             0
         },
     );
+    if closed < 0 {
+        // Kernels before 5.9 and some filters have no close_range.
+        for fd in lowest.max(0)..handles::numbers_end() {
+            unsafe { close(fd) };
+        }
+    }
+    set_errno(before);
 }
 
 #[no_mangle]

@@ -69,20 +69,22 @@ pub unsafe extern "C" fn __write(fd: c_int, buffer: *const c_void, len: size_t) 
 #[no_mangle]
 pub unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let genuine = || unsafe { real::readv(fd, vector, count) };
-    if passes(|| calls::receive_is_kernels(fd)) {
+    let parts_max = count.max(0) as usize;
+    if passes(|| calls::receive_is_kernels(fd) || !calls::may_look(fd, vector, parts_max)) {
         return genuine();
     }
-    let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
+    let parts = || unsafe { calls::vector(vector, parts_max) };
     boundary(|| calls::read(fd, parts(), genuine), genuine)
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     let genuine = || unsafe { real::writev(fd, vector, count) };
-    if passes(|| calls::send_is_kernels(fd)) {
+    let parts_max = count.max(0) as usize;
+    if passes(|| calls::send_is_kernels(fd) || !calls::may_look(fd, vector, parts_max)) {
         return genuine();
     }
-    let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
+    let parts = || unsafe { calls::vector(vector, parts_max) };
     boundary(|| calls::write_parts(fd, parts(), genuine), genuine)
 }
 
@@ -340,10 +342,13 @@ macro_rules! at_an_offset {
             flags: c_int,
         ) -> ssize_t {
             let genuine = || unsafe { real::$name(fd, vector, count, offset, flags) };
-            if offset != -1 || passes(|| calls::$is_kernels(fd)) {
+            let parts_max = count.max(0) as usize;
+            let is_kernels =
+                || calls::$is_kernels(fd) || !calls::may_look(fd, vector, parts_max);
+            if offset != -1 || passes(is_kernels) {
                 return genuine();
             }
-            let parts = || unsafe { calls::vector(vector, count.max(0) as usize) };
+            let parts = || unsafe { calls::vector(vector, parts_max) };
             boundary(|| calls::$ours(fd, parts(), flags, genuine), genuine)
         }
     )* };

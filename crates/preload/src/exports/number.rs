@@ -3,7 +3,8 @@
 use core::ffi::{c_int, c_long, c_uint, c_ulong};
 
 use shunt_os::{memory, real};
-use shunt_sockets::receive::is_no_address;
+use shunt_sockets::calls::io as calls;
+use shunt_sockets::table;
 
 use super::{descriptor, io, listing, process, quiet, readiness, socket};
 
@@ -23,10 +24,42 @@ pub unsafe extern "C" fn syscall(
     e: usize,
     f: usize,
 ) -> c_long {
-    let fd = a as c_int;
-    if !shunt_sockets::process::enabled() {
+    let arguments = [a, b, c, d, e, f];
+    // Threads' locks go by futex, a million times a second.
+    let is_kernels = || number == libc::SYS_futex || unsafe { is_kernels(number, arguments) };
+    if !shunt_sockets::process::enabled() || is_kernels() {
         return unsafe { real::syscall(number, a, b, c, d, e, f) };
     }
+    // It is no cancellation point, as functions are that stand for it here.
+    let mut cancels = 0;
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut cancels) };
+    let result = unsafe { by_function(number, arguments) };
+    unsafe { pthread_setcancelstate(cancels, core::ptr::null_mut()) };
+    result
+}
+
+extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Whether a call has nothing to do with what we know of.
+unsafe fn is_kernels(number: c_long, [a, b, _, d, e, _]: [usize; 6]) -> bool {
+    const MASK_BYTES: usize = 8;
+    match number {
+        libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom => {
+            calls::receive_is_kernels(a as c_int)
+        }
+        libc::SYS_write | libc::SYS_writev | libc::SYS_sendto => calls::send_is_kernels(a as c_int),
+        libc::SYS_poll => table::has_had_none(),
+        libc::SYS_ppoll => table::has_had_none() || d != 0 && e != MASK_BYTES,
+        libc::SYS_prctl => !quiet::heeds(a as c_int, b),
+        _ => own::waits(number) && table::has_had_none(),
+    }
+}
+
+unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> c_long {
+    let fd = a as c_int;
     let genuine = || unsafe { real::syscall(number, a, b, c, d, e, f) as libc::pid_t };
     unsafe {
         match number {
@@ -67,7 +100,7 @@ pub unsafe extern "C" fn syscall(
             libc::SYS_epoll_wait => {
                 readiness::epoll_wait(fd, b as _, c as c_int, d as c_int).into()
             }
-            libc::SYS_epoll_pwait => {
+            libc::SYS_epoll_pwait if e == 0 || f == 8 => {
                 readiness::epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _).into()
             }
             libc::SYS_prctl => quiet::prctl(fd, b, c, d, e).into(),
@@ -108,13 +141,23 @@ pub unsafe extern "C" fn syscall(
 /// Of these a process that shares descriptors, and no memory, has the first.
 const SPLITS: usize = (libc::CLONE_FILES | libc::CLONE_VM) as usize;
 
-/// The mask of pselect6: its last argument is a mask and its length (select(2)). `None`: that is no memory.
+/// The mask of pselect6: its last argument is a mask and its length (select(2)). `None`: the kernel refuses it.
 unsafe fn mask_of_pselect6(last: usize) -> Option<*const libc::sigset_t> {
-    let last = last as *const *const libc::sigset_t;
-    if !last.is_null() && is_no_address(last.cast_mut().cast()) {
+    let last = last as *const [usize; 2];
+    if last.is_null() {
+        return Some(core::ptr::null());
+    }
+    if !memory::is_there(last, size_of_val(&[0usize; 2])) {
         return None;
     }
-    Some(unsafe { last.as_ref() }.copied().unwrap_or(core::ptr::null()))
+    let [mask, bytes] = unsafe { *last };
+    // Of another length the kernel refuses it.
+    (mask == 0 || bytes == 8).then_some(mask as *const libc::sigset_t)
+}
+
+/// Whether libc's function finds the time that it reads.
+unsafe fn has_time(at: usize) -> bool {
+    at == 0 || memory::is_there(at as *const u8, size_of::<libc::timespec>())
 }
 
 /// Whether clone3(2) makes a process with memory and descriptors of its own; the kernel refuses arguments that are

@@ -4,7 +4,7 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use libc::{pid_t, FILE};
-use shunt_os::real;
+use shunt_os::{real, set_errno};
 use shunt_sockets::calls::process::{self as calls, Image};
 
 use crate::boundary::{before, with_numbers};
@@ -138,6 +138,10 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
             let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
             if null < 0 {
                 result = -1;
+            } else if !is_null_device(null) {
+                super::descriptor::close(null);
+                set_errno(libc::ENODEV);
+                result = -1;
             } else {
                 for fd in 0..3 {
                     super::descriptor::dup2(null, fd);
@@ -149,6 +153,15 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
         }
     }
     result
+}
+
+/// Whether it is what /dev/null should be (daemon(3)).
+fn is_null_device(fd: c_int) -> bool {
+    // SAFETY: zero is a valid start.
+    let mut told: libc::stat64 = unsafe { core::mem::zeroed() };
+    // SAFETY: a writable buffer.
+    let is_told = unsafe { libc::fstat64(fd, &raw mut told) } == 0;
+    is_told && told.st_mode & libc::S_IFMT == libc::S_IFCHR && told.st_rdev == libc::makedev(1, 3)
 }
 
 #[no_mangle]

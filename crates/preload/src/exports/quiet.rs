@@ -5,16 +5,19 @@ use core::ffi::{c_int, c_long};
 use shunt_os::real;
 use shunt_sockets::quiet;
 
+/// Whether [`prctl`] does more than the kernel. By number its result is longer.
+pub fn heeds(operation: c_int, a: usize) -> bool {
+    let forbids_clock = operation == libc::PR_SET_TSC && a == libc::PR_TSC_SIGSEGV as usize;
+    operation == libc::PR_SET_SECCOMP || forbids_clock
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn prctl(operation: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     let genuine = || unsafe { real::prctl(operation, a, b, c, d) };
-    match operation {
-        libc::PR_SET_SECCOMP => quiet::filter(|| genuine() as isize) as c_int,
-        // The library reads the processor's clock by the instruction that is forbidden then.
-        libc::PR_SET_TSC if a == libc::PR_TSC_SIGSEGV as usize => {
-            quiet::filter(|| genuine() as isize) as c_int
-        }
-        _ => genuine(),
+    // The library reads the processor's clock by an instruction that may be forbidden then.
+    match heeds(operation, a) {
+        true => quiet::filter(|| genuine() as isize) as c_int,
+        false => genuine(),
     }
 }
 

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 use libc::iovec;
 use shunt_link::elsewhere;
 use shunt_os::critical::{self, Handled};
-use shunt_os::threads;
+use shunt_os::{memory, threads};
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode, Socket};
@@ -271,6 +271,15 @@ pub unsafe fn vector<'a>(base: *const iovec, count: usize) -> &'a [iovec] {
     }
     // SAFETY: the program passes `count` of them.
     unsafe { core::slice::from_raw_parts(base, count) }
+}
+
+/// Whether what the program passes with a descriptor may be looked at. Of a stream on a ring that is not asked: it
+/// would cost as much as the call.
+#[inline]
+pub fn may_look<T>(fd: c_int, at: *const T, count: usize) -> bool {
+    let on_ring =
+        || table::socket(fd).is_some_and(|index| pool::get(index).mode() == Mode::Attached);
+    count == 0 || count > 1024 || on_ring() || memory::is_there(at, count * size_of::<T>())
 }
 
 /// One buffer as an iovec.

@@ -40,10 +40,7 @@ pub unsafe fn receive_message(
         return Outcome::Genuine(result);
     }
     // SAFETY: as the program's call.
-    let header = unsafe { *message };
-    if is_refused(&header) {
-        return Outcome::PassThrough;
-    }
+    let Some(header) = (unsafe { header_of(fd, message) }) else { return Outcome::PassThrough };
     // SAFETY: as the program's call.
     let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
     let outcome = io::receive(fd, parts, flags, genuine);
@@ -116,10 +113,7 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
         return Outcome::PassThrough;
     }
     // SAFETY: as the program's call.
-    let header = unsafe { *message };
-    if is_refused(&header) {
-        return Outcome::PassThrough;
-    }
+    let Some(header) = (unsafe { header_of(fd, message) }) else { return Outcome::PassThrough };
     if !header.msg_control.is_null() && header.msg_controllen > 0 {
         before_passing_in(message);
         if let Entry::Socket(index) = stream {
@@ -136,6 +130,21 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
     let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
     // SAFETY: the program's own arguments.
     io::send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) })
+}
+
+/// What a message says of itself; `None` if the kernel refuses it.
+///
+/// # Safety
+/// The program passes it with `fd`.
+unsafe fn header_of(fd: c_int, message: *const msghdr) -> Option<msghdr> {
+    if !io::may_look(fd, message, 1) {
+        return None;
+    }
+    // SAFETY: it is there, as far as that is asked.
+    let header = unsafe { *message };
+    let is_taken =
+        !is_refused(&header) && io::may_look(fd, header.msg_iov, header.msg_iovlen as usize);
+    is_taken.then_some(header)
 }
 
 /// Whether the kernel takes nothing of such a message: its name is of negative length, or it has too

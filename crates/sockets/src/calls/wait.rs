@@ -18,7 +18,7 @@ unsafe fn parts<S: Span>(span: *const S) -> Result<Option<(i64, i64)>, Invalid> 
     if span.is_null() {
         return Ok(None);
     }
-    if !memory::is_on_stack(span) && !memory::is_readable(span, size_of::<S>()) {
+    if !memory::is_there(span, size_of::<S>()) {
         return Err(Invalid);
     }
     // SAFETY: it is there.

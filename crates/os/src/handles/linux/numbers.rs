@@ -20,6 +20,9 @@ static LOWEST_OWN: AtomicI32 = AtomicI32::new(HIGH_FD);
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
 /// Calls of the program's that are taking a number now.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
+/// How many of them have been waited for in vain: one may have ended without its return, by a jump or a thread's
+/// cancellation.
+static STUCK: AtomicU32 = AtomicU32::new(0);
 /// Descriptors of ours that are being closed: no more marked as ours, and perhaps still open.
 static CLOSING: AtomicU32 = AtomicU32::new(0);
 
@@ -48,7 +51,13 @@ impl Numbers {
         };
         let held = wait_for(TURNS_MAX, free).unwrap_or(false);
         if held {
-            wait_for(ASIDE_MAX, || (INSIDE.load(SeqCst) == 0).then_some(()));
+            let stuck = STUCK.load(Relaxed);
+            let others = || INSIDE.load(SeqCst);
+            let settled = wait_for(ASIDE_MAX, || (others() <= stuck).then_some(())).is_some();
+            let left = others();
+            if !settled || left < stuck {
+                STUCK.store(left, Relaxed);
+            }
         }
         Numbers { held }
     }
@@ -130,6 +139,7 @@ fn wait_for<T>(turns: u32, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
 pub fn forget_numbers() {
     HOLDER.store(0, SeqCst);
     INSIDE.store(0, SeqCst);
+    STUCK.store(0, SeqCst);
     CLOSING.store(0, SeqCst);
 }
 
@@ -232,6 +242,11 @@ fn limit() -> Result<u64> {
     raw::limit(libc::RLIMIT_NOFILE)
 }
 
+/// Above every number that a program is likely to have.
+pub fn numbers_end() -> i32 {
+    limit().unwrap_or(0).clamp(4096, 1 << 20) as i32
+}
+
 /// So few numbers of ours that none is kept for a [`bequest`].
 const FEW: i32 = 64;
 
@@ -277,11 +292,36 @@ fn duplicate_within(limit: u64, fd: i32) -> Result<i32> {
     Ok(high)
 }
 
+/// How many places the kernel's table of this process's descriptors has, as far as that is known: select(2) takes a
+/// closed number within it for an error, and looks at none beyond it (max_select_fd in the kernel's fs/select.c).
+pub fn places() -> i32 {
+    const BITS: usize = usize::BITS as usize;
+    const LARGEST: usize = 4096;
+    let mut places = 64;
+    while places < LARGEST {
+        let mut set = [0usize; LARGEST / BITS + 1];
+        set[places / BITS] = 1 << (places % BITS);
+        let mut at_once = [0usize; 2];
+        let number = libc::SYS_pselect6;
+        // SAFETY: a set of as many bits, and no time.
+        let answer =
+            unsafe { sys!(number, places + 1, 0, 0, set.as_mut_ptr(), at_once.as_mut_ptr(), 0) };
+        if answer.is_ok() && !is_open(places as i32) {
+            break;
+        }
+        places *= 2;
+    }
+    places as i32
+}
+
 /// Has the kernel enlarge the table of descriptors for ours. It does that when a number is first taken,
 /// and then a process of several threads waits for a grace period, some 10 ms (expand_fdtable in the
 /// kernel's fs/file.c); one of a single thread does not.
 pub fn make_room() {
-    if let Some(high) = (0..3).find_map(|fd| duplicate(fd).ok()) {
+    // Of a file of ours: the close of another copy ends the locks that a process has on a file (fcntl(2)).
+    // SAFETY: no pointers.
+    let made = keep_high_at_once(|| unsafe { sys!(libc::SYS_eventfd2, 0, 0).map(|fd| fd as i32) });
+    if let Ok(high) = made {
         close(high);
     }
 }

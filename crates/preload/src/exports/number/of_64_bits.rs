@@ -2,8 +2,13 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
-use super::mask_of_pselect6;
+use super::{has_time, mask_of_pselect6};
 use crate::exports::{io, readiness, socket};
+
+/// Whether it waits for descriptors of a list.
+pub fn waits(number: c_long) -> bool {
+    matches!(number, libc::SYS_select | libc::SYS_pselect6)
+}
 
 /// `None` for what is to go to the kernel as it is.
 pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
@@ -19,13 +24,17 @@ pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
             libc::SYS_pwritev2 if d as i64 == -1 => {
                 io::pwritev2(fd, b as _, c as c_int, -1, f as c_int) as c_long
             }
-            libc::SYS_ppoll => readiness::ppoll(a as _, b as _, c as _, d as _).into(),
-            libc::SYS_select => readiness::select(fd, b as _, c as _, d as _, e as _).into(),
-            libc::SYS_pselect6 => {
+            libc::SYS_ppoll if has_time(c) => {
+                readiness::ppoll(a as _, b as _, c as _, d as _).into()
+            }
+            libc::SYS_select if has_time(e) => {
+                readiness::select(fd, b as _, c as _, d as _, e as _).into()
+            }
+            libc::SYS_pselect6 if has_time(e) => {
                 let mask = mask_of_pselect6(f)?;
                 readiness::pselect(fd, b as _, c as _, d as _, e as _, mask).into()
             }
-            libc::SYS_epoll_pwait2 => {
+            libc::SYS_epoll_pwait2 if e == 0 || f == 8 => {
                 readiness::epoll_pwait2(fd, b as _, c as c_int, d as _, e as _).into()
             }
             _ => return None,

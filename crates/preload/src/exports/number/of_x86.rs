@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_long, c_uint};
 
 use shunt_sockets::receive::is_no_address;
 
-use super::mask_of_pselect6;
+use super::{has_time, mask_of_pselect6};
 use crate::exports::{descriptor, io, readiness, socket};
 
 const PSELECT6_TIME64: c_long = 413;
@@ -14,6 +14,18 @@ const RECVMMSG_TIME64: c_long = 417;
 
 /// The stream's own place, as preadv2 takes an offset.
 const ANY_PLACE: [usize; 2] = [usize::MAX; 2];
+
+/// Whether it waits for descriptors of a list.
+pub fn waits(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_select
+            | libc::SYS__newselect
+            | libc::SYS_pselect6
+            | PSELECT6_TIME64
+            | PPOLL_TIME64
+    )
+}
 
 /// `None` for what is to go to the kernel as it is.
 pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
@@ -32,7 +44,9 @@ pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
             libc::SYS_pwritev2 if [d, e] == ANY_PLACE => {
                 io::pwritev2(fd, b as _, c as c_int, -1, f as c_int) as c_long
             }
-            libc::SYS_ppoll => readiness::ppoll(a as _, b as _, c as _, d as _).into(),
+            libc::SYS_ppoll if has_time(c) => {
+                readiness::ppoll(a as _, b as _, c as _, d as _).into()
+            }
             PPOLL_TIME64 => readiness::__ppoll64(a as _, b as _, c as _, d as _).into(),
             libc::SYS_select => {
                 let [count, read, write, except, timeout] = arguments(a as _)?;
@@ -40,7 +54,7 @@ pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
                     .into()
             }
             libc::SYS__newselect => readiness::select(fd, b as _, c as _, d as _, e as _).into(),
-            libc::SYS_pselect6 => {
+            libc::SYS_pselect6 if has_time(e) => {
                 let mask = mask_of_pselect6(f)?;
                 readiness::pselect(fd, b as _, c as _, d as _, e as _, mask).into()
             }

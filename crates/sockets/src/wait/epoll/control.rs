@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::*;
 
 use libc::epoll_event;
-use shunt_os::{handles, real};
+use shunt_os::{handles, memory, real};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_stats::Reason;
 
@@ -33,7 +33,7 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     // SAFETY: the program passes a valid event with ADD and MOD; a bad pointer is the kernel's to
     // report.
     let asked = unsafe {
-        if operation == libc::EPOLL_CTL_DEL || crate::receive::is_no_address(event.cast()) {
+        if operation == libc::EPOLL_CTL_DEL || !memory::is_there(event, size_of::<epoll_event>()) {
             None
         } else {
             Some(event.read_unaligned())

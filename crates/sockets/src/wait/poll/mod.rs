@@ -12,7 +12,7 @@ use libc::{nfds_t, pollfd, sigset_t};
 use shunt_carriers::shm::worth_telling;
 use shunt_link::Link;
 use shunt_os::critical::{self, Handled};
-use shunt_os::{clock, handles, park, real, set_errno, threads};
+use shunt_os::{clock, handles, park, raw, real, set_errno, threads};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
@@ -33,7 +33,7 @@ mod held;
 pub mod numbers;
 mod select;
 
-pub use select::{bounded, select};
+pub use select::{bounded, note_places, select};
 
 /// Threads that sleep in a box, or are about to.
 static SLEEPERS: AtomicU32 = AtomicU32::new(0);
@@ -61,7 +61,7 @@ pub unsafe fn poll(
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
     let is_list = count > 0 && count <= 1 << 20 && !is_no_address(entries.cast());
-    if !is_list || table::has_had_none() {
+    if !is_list || table::has_had_none() || is_beyond_limit(count) {
         return Outcome::PassThrough;
     }
     // SAFETY: the program's own array.
@@ -82,6 +82,13 @@ pub unsafe fn poll(
         count_out(list, &counted);
     }
     mixed(list, timeout, mask)
+}
+
+/// Whether the kernel refuses a list for its length (poll(2), EINVAL): it may not be there then.
+fn is_beyond_limit(count: nfds_t) -> bool {
+    // A limit below is rare, and a list that is a little longer is there.
+    const SHORT: nfds_t = 64;
+    count > SHORT && raw::limit(libc::RLIMIT_NOFILE).is_ok_and(|limit| count as u64 > limit)
 }
 
 /// Leaves to the kernel what only it can be asked about. Whether the list names streams on TCP, and attached
