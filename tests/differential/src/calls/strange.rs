@@ -11,6 +11,116 @@ pub fn dissolve(fd: Fd) -> Got {
     call!(libc::connect(fd, &raw const name, size_of_val(&name) as u32))
 }
 
+/// Whether a lock that a program has on its standard input (fcntl(2)) is there once another program has begun in its
+/// place.
+pub fn lock_survives_the_start() -> bool {
+    use std::io::BufRead;
+    use std::os::unix::process::CommandExt;
+
+    fn lock(kind: i32) -> libc::flock {
+        // SAFETY: zero is a valid start: the whole file.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as libc::c_short;
+        lock
+    }
+    let path = std::env::temp_dir().join(format!("shunt-lock-{}", std::process::id()));
+    let file = std::fs::File::create(&path).expect("a file");
+    let name = std::ffi::CString::new(path.to_str().expect("text")).expect("no zero byte");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "echo begun; exec sleep 20"]).stdout(std::process::Stdio::piped());
+    // SAFETY: system calls alone. The file is opened as standard input: another copy's close would end the lock.
+    unsafe {
+        command.pre_exec(move || {
+            libc::close(0);
+            libc::open(name.as_ptr(), libc::O_RDWR);
+            let wanted = lock(libc::F_WRLCK);
+            libc::fcntl(0, libc::F_SETLK, &raw const wanted);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().expect("a shell");
+    let mut line = String::new();
+    let out = child.stdout.take().expect("its output");
+    std::io::BufReader::new(out).read_line(&mut line).expect("a line");
+    let mut found = lock(libc::F_WRLCK);
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+    // SAFETY: a writable lock.
+    unsafe { libc::fcntl(fd, libc::F_GETLK, &raw mut found) };
+    let _ = (child.kill(), child.wait(), std::fs::remove_file(path));
+    found.l_type == libc::F_WRLCK as libc::c_short
+}
+
+/// poll(2) of one entry more than this process may have descriptors, of which only the first is there.
+pub fn poll_beyond_limit(fd: Fd) -> Got {
+    // SAFETY: zero is a valid limit, and written.
+    let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
+    // SAFETY: a writable limit.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    call!(libc::poll(&raw mut entry, limit.rlim_cur as libc::nfds_t + 1, 0))
+}
+
+/// Waits whose time lies at `address`.
+pub fn waits_with_time_at(set: Fd, address: usize) -> Vec<Got> {
+    extern "C" {
+        fn epoll_pwait2(
+            set: Fd,
+            events: *mut libc::epoll_event,
+            count: i32,
+            time: *const libc::timespec,
+            mask: *const libc::sigset_t,
+        ) -> i32;
+    }
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    vec![
+        call!(epoll_pwait2(set, &raw mut event, 1, without_provenance_mut(address), null_mut())),
+        call!(libc::syscall(libc::SYS_ppoll, 0, 0, address, 0, 0)),
+        call!(libc::syscall(libc::SYS_pselect6, 0, 0, 0, 0, address, 0)),
+        call!(libc::syscall(libc::SYS_pselect6, 0, 0, 0, 0, 0, address)),
+    ]
+}
+
+/// Other calls whose argument lies at `address`.
+pub fn calls_with_argument_at(set: Fd, fd: Fd, address: usize) -> Vec<Got> {
+    extern "C" {
+        fn lio_listio(mode: i32, list: usize, count: i32, notice: usize) -> i32;
+    }
+    let added = without_provenance_mut(address);
+    vec![
+        call!(libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, added)),
+        call!(libc::syscall(libc::SYS_clone3, address, 64)),
+        call!(lio_listio(99, address, 5, 0)),
+        call!(libc::syscall(libc::SYS_io_submit, 0usize, 1usize, address)),
+    ]
+}
+
+/// write(2) by number in a thread that is about to be cancelled: no cancellation point.
+pub fn write_by_number_when_cancelled(fd: Fd) -> Got {
+    extern "C" {
+        fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
+    }
+    extern "C" fn writer(fd: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the thread itself; a byte.
+        unsafe {
+            libc::pthread_cancel(libc::pthread_self());
+            let written = libc::syscall(libc::SYS_write, fd as i32, c"x".as_ptr(), 1usize);
+            let mut before = 0;
+            pthread_setcancelstate(1, &raw mut before);
+            without_provenance_mut(written as usize)
+        }
+    }
+    let mut thread = 0;
+    let mut written = null_mut();
+    let argument = without_provenance_mut(fd as usize);
+    // SAFETY: a thread that is waited for.
+    let result = unsafe {
+        libc::pthread_create(&raw mut thread, std::ptr::null(), writer, argument);
+        libc::pthread_join(thread, &raw mut written)
+    };
+    assert_eq!(result, 0);
+    Got::Value(written as i64)
+}
+
 /// A page that nobody may read.
 pub fn closed_page() -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -4,7 +4,7 @@
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::socket::{set_int, Address};
-use crate::calls::{io, other_ways, socket, strange, successors, Fd, Got};
+use crate::calls::{io, other_ways, socket, strange, successors, wait, Fd, Got};
 use crate::pattern::receive_text;
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
@@ -18,6 +18,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_process_that_locks_its_memory_stays_small,
     a_process_with_few_addresses_has_them_all,
     refused_calls_leave_the_stream_alone,
+    what_is_not_there_is_refused,
     a_message_without_a_name_has_no_length_of_it,
     a_count_of_select_may_be_larger_than_its_sets,
     select_waits_on_for_what_it_asks,
@@ -251,6 +252,21 @@ fn refused_calls_leave_the_stream_alone(a: &Actor) {
     a.note("preadv2", read);
     a.note("pwritev2", written);
     are_there(a, s);
+}
+
+fn what_is_not_there_is_refused(a: &Actor) {
+    let s = a.stream();
+    let page = strange::closed_page();
+    let pipe = socket::pipe();
+    let set = wait::epoll_create();
+    a.note("a list beyond the limit", strange::poll_beyond_limit(pipe.0));
+    a.note("times", format!("{:?}", strange::waits_with_time_at(set, page)));
+    a.note("others", format!("{:?}", strange::calls_with_argument_at(set, pipe.0, page)));
+    a.note("no cancellation point", strange::write_by_number_when_cancelled(pipe.1));
+    are_there(a, s);
+    a.note("a lock survives", strange::lock_survives_the_start());
+    a.note("of the stream", strange::write_by_number_when_cancelled(s));
+    a.note("received", receive_text(s, 1));
 }
 
 fn a_message_without_a_name_has_no_length_of_it(a: &Actor) {
