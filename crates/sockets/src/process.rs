@@ -69,7 +69,6 @@ pub fn start() {
         Some(_) => BAD_SETTING.store(true, Relaxed),
     }
     ENABLED.store(true, Relaxed);
-    crate::wait::poll::note_places();
     shunt_os::handles::make_room();
     if let Some(bequest) = bequest {
         bequest.accept();

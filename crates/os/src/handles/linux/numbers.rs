@@ -292,28 +292,6 @@ fn duplicate_within(limit: u64, fd: i32) -> Result<i32> {
     Ok(high)
 }
 
-/// How many places the kernel's table of this process's descriptors has, as far as that is known: select(2) takes a
-/// closed number within it for an error, and looks at none beyond it (max_select_fd in the kernel's fs/select.c).
-pub fn places() -> i32 {
-    const BITS: usize = usize::BITS as usize;
-    const LARGEST: usize = 4096;
-    let mut places = 64;
-    while places < LARGEST {
-        let mut set = [0usize; LARGEST / BITS + 1];
-        set[places / BITS] = 1 << (places % BITS);
-        let mut at_once = [0usize; 2];
-        let number = libc::SYS_pselect6;
-        // SAFETY: a set of as many bits, and no time.
-        let answer =
-            unsafe { sys!(number, places + 1, 0, 0, set.as_mut_ptr(), at_once.as_mut_ptr(), 0) };
-        if answer.is_ok() && !is_open(places as i32) {
-            break;
-        }
-        places *= 2;
-    }
-    places as i32
-}
-
 /// Has the kernel enlarge the table of descriptors for ours. It does that when a number is first taken,
 /// and then a process of several threads waits for a grace period, some 10 ms (expand_fdtable in the
 /// kernel's fs/file.c); one of a single thread does not.

@@ -33,7 +33,7 @@ mod held;
 pub mod numbers;
 mod select;
 
-pub use select::{bounded, note_places, select};
+pub use select::{bounded, select};
 
 /// Threads that sleep in a box, or are about to.
 static SLEEPERS: AtomicU32 = AtomicU32::new(0);

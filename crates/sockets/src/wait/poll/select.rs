@@ -23,19 +23,17 @@ fn bit_of(fd: i32) -> c_ulong {
     1 << (fd as usize % WORD_BITS)
 }
 
+/// Bits of an `fd_set`.
+const USUAL: i32 = 1024;
 /// Beyond it no number is looked for that a program may have.
 const LARGEST: i32 = 1 << 16;
 /// The places that the program's table of descriptors has without our numbers, as far as it was seen.
-static PLACES: AtomicI32 = AtomicI32::new(LARGEST);
-
-/// Before the table grows for our numbers: how many places it has.
-pub fn note_places() {
-    PLACES.store(handles::places(), Relaxed);
-}
+static PLACES: AtomicI32 = AtomicI32::new(USUAL);
 
 /// The count with which the kernel is asked, and we. It looks at no more bits than the table of descriptors has
 /// places (Linux, core_sys_select): so programs pass getdtablesize(3), and sets that are much smaller. Our numbers
-/// make the table larger: bits behind its own places count only if an open number of the program's was seen there.
+/// make the table larger: bits behind those of an `fd_set` count only if an open number of the program's was seen
+/// there.
 ///
 /// # Safety
 /// The sets are what the program passed for `count`.
@@ -44,15 +42,12 @@ pub unsafe fn bounded(count: i32, sets: [*mut libc::fd_set; 3]) -> i32 {
     if count <= places || !process::enabled() {
         return count;
     }
-    let end = count.min(LARGEST);
     let named = |set: &*mut libc::fd_set| {
         let mut found = None;
         let mut fd = places;
-        let words = (end - places) as usize / WORD_BITS + 1;
-        let all_there = memory::is_readable(word_of(*set, places), words * WORD_BITS / 8);
-        while fd < end {
+        while fd < count.min(LARGEST) {
             let word = word_of(*set, fd);
-            if !all_there && !memory::is_readable(word, WORD_BITS / 8) {
+            if !memory::is_readable(word, WORD_BITS / 8) {
                 break;
             }
             // SAFETY: it is there.
