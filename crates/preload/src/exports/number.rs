@@ -35,7 +35,7 @@ pub unsafe extern "C" fn syscall(
     unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut cancels) };
     let result = unsafe { by_function(number, arguments) };
     unsafe { pthread_setcancelstate(cancels, core::ptr::null_mut()) };
-    result
+    result.unwrap_or_else(|| unsafe { real::syscall(number, a, b, c, d, e, f) })
 }
 
 extern "C" {
@@ -58,10 +58,11 @@ unsafe fn is_kernels(number: c_long, [a, b, _, d, e, _]: [usize; 6]) -> bool {
     }
 }
 
-unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> c_long {
+/// `None` for what is to go to the kernel as it is.
+unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
     let fd = a as c_int;
     let genuine = || unsafe { real::syscall(number, a, b, c, d, e, f) as libc::pid_t };
-    unsafe {
+    Some(unsafe {
         match number {
             libc::SYS_read => io::read(fd, b as _, c) as c_long,
             libc::SYS_write => io::write(fd, b as _, c) as c_long,
@@ -132,10 +133,9 @@ unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> c_long 
             libc::SYS_clone3 if forks(a as _) => process::fork_by(genuine).into(),
             libc::SYS_getdents | libc::SYS_getdents64 => listing::by_number(number, a, b, c),
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
-            _ => own::call(number, [a, b, c, d, e, f])
-                .unwrap_or_else(|| real::syscall(number, a, b, c, d, e, f)),
+            _ => return own::call(number, [a, b, c, d, e, f]),
         }
-    }
+    })
 }
 
 /// Of these a process that shares descriptors, and no memory, has the first.
