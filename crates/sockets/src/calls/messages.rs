@@ -142,8 +142,7 @@ unsafe fn header_of(fd: c_int, message: *const msghdr) -> Option<msghdr> {
     }
     // SAFETY: it is there, as far as that is asked.
     let header = unsafe { *message };
-    let is_taken =
-        !is_refused(&header) && io::may_look(fd, header.msg_iov, header.msg_iovlen as usize);
+    let is_taken = !is_refused(&header) && io::may_look(fd, header.msg_iov, header.msg_iovlen);
     is_taken.then_some(header)
 }
 

@@ -88,7 +88,8 @@ pub unsafe fn poll(
 fn is_beyond_limit(count: nfds_t) -> bool {
     // A limit below is rare, and a list that is a little longer is there.
     const SHORT: nfds_t = 64;
-    count > SHORT && raw::limit(libc::RLIMIT_NOFILE).is_ok_and(|limit| count as u64 > limit)
+    count > SHORT
+        && raw::limit(libc::RLIMIT_NOFILE).is_ok_and(|limit| limit < count as usize as u64)
 }
 
 /// Leaves to the kernel what only it can be asked about. Whether the list names streams on TCP, and attached
