@@ -7,7 +7,7 @@
 //!
 //! Only the holder of the lock touches the lists, and no handler runs on its thread meanwhile. A thread
 //! that forks holds the lock across the fork ([`hold`]), so that the child finds the lists whole; it may
-//! go in again meanwhile, since what the program has registered by pthread_atfork(3) runs there.
+//! go in again meanwhile.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{copy_nonoverlapping, null_mut, NonNull};
@@ -86,8 +86,7 @@ impl Heap {
 
 /// Works on the heap, as the only one.
 fn with_heap<T>(work: impl FnOnce(&mut Heap) -> T) -> T {
-    let forking = FORKING.load(Relaxed);
-    if forking == 0 || forking != threads::name() {
+    if !is_held_here() {
         return work(&mut HEAP.lock());
     }
     critical::enter();
@@ -97,22 +96,40 @@ fn with_heap<T>(work: impl FnOnce(&mut Heap) -> T) -> T {
     result
 }
 
-/// Proof that no other thread changes the heap.
-pub struct Held {
-    _guard: Guard<'static, Heap>,
-}
-
-/// To be held across a fork, by the thread that forks; at its end it is opened in both processes.
-pub fn hold() -> Held {
-    let guard = HEAP.lock();
+/// Before a fork, by the thread that forks: no other changes the heap, until it is let go in both processes.
+pub fn hold() {
+    core::mem::forget(HEAP.lock());
     FORKING.store(threads::name(), Relaxed);
-    Held { _guard: guard }
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        FORKING.store(0, Relaxed);
+/// Whether this thread holds the heap across a fork.
+#[inline]
+pub fn is_held_here() -> bool {
+    let forking = FORKING.load(Relaxed);
+    forking != 0 && forking == threads::name()
+}
+
+/// Ends what [`hold`] began on this thread.
+pub fn let_go() {
+    if let Some(guard) = take_back() {
+        drop(guard);
     }
+}
+
+/// As [`let_go`], in the child.
+pub fn let_go_in_child() {
+    if let Some(guard) = take_back() {
+        guard.end_in_child();
+    }
+}
+
+fn take_back() -> Option<Guard<'static, Heap>> {
+    if !is_held_here() {
+        return None;
+    }
+    FORKING.store(0, Relaxed);
+    // SAFETY: this thread took the lock in `hold`, which keeps no proof.
+    Some(unsafe { HEAP.held() })
 }
 
 /// The memory of whoever names it as its `#[global_allocator]`.

@@ -22,6 +22,8 @@ pub struct Thread {
     pub deferred: Deferred,
     /// How long the sleep may be that the thread is about to begin; null if it is not.
     limit: *mut timespec,
+    /// The fork that it has prepared last, or 0.
+    fork: u32,
 }
 
 /// How many handlers of the program's a thread has run, modulo 2^32.
@@ -221,6 +223,7 @@ impl Thread {
         handled: Handled { all: 0, interrupting: 0 },
         deferred: Deferred::NONE,
         limit: null_mut(),
+        fork: 0,
     };
 }
 
@@ -251,6 +254,14 @@ fn end_deferral() {
 pub fn handled() -> Handled {
     // SAFETY: the calling thread's own; a handler changes it between two instructions at most.
     unsafe { (&raw const (*local::thread()).handled).read_volatile() }
+}
+
+/// Notes which fork the calling thread has prepared; returns what was noted before. A handler that forks leaves the
+/// note as it found it.
+pub fn swap_fork(number: u32) -> u32 {
+    // SAFETY: the calling thread's own.
+    let noted = unsafe { &mut (*local::thread()).fork };
+    core::mem::replace(noted, number)
 }
 
 /// Makes a call that sleeps for at most `*limit`, unless the thread has run a handler since it had `before`,

@@ -88,6 +88,14 @@ impl<T> Lock<T> {
         self.value.get()
     }
 
+    /// The proof anew, for who has forgotten it ([`core::mem::forget`]).
+    ///
+    /// # Safety
+    /// The calling thread holds the lock, and has no other proof.
+    pub unsafe fn held(&self) -> Guard<'_, T> {
+        Guard { lock: self }
+    }
+
     /// Opens the lock whoever held it.
     ///
     /// # Safety

@@ -68,6 +68,7 @@ pub fn start() {
         Some(b"at_once") => PAIRS_AT_ONCE.store(true, Relaxed),
         Some(_) => BAD_SETTING.store(true, Relaxed),
     }
+    inherit::be_first_at_fork();
     ENABLED.store(true, Relaxed);
     shunt_os::handles::make_room();
     if let Some(bequest) = bequest {

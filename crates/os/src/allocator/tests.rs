@@ -119,13 +119,13 @@ fn a_child_forked_among_busy_threads_finds_the_heap_whole() {
             });
         }
         for _ in 0..200 {
-            let held = hold();
+            hold();
             // While it is held, its thread goes in all the same.
             Block::new(Layout::new::<u64>(), 1).end();
             // SAFETY: the child uses what is tested here, and ends.
             let child = unsafe { libc::fork() };
-            drop(held);
             if child == 0 {
+                let_go_in_child();
                 // SAFETY: an alarm ends a child that waits for ever.
                 unsafe { libc::alarm(10) };
                 let layout = |class: usize| Layout::from_size_align(16 << class, 8).unwrap();
@@ -137,6 +137,7 @@ fn a_child_forked_among_busy_threads_finds_the_heap_whole() {
                 }
                 crate::raw::exit(0);
             }
+            let_go();
             let mut status = -1;
             // SAFETY: a place for the status.
             unsafe { libc::waitpid(child, &raw mut status, 0) };

@@ -51,6 +51,9 @@ pub fn find_in(modules: &[&CStr], name: &CStr) -> *mut c_void {
         .unwrap_or(null_mut())
 }
 
+/// A step of a fork, or none.
+pub type AtFork = Option<unsafe extern "C" fn()>;
+
 macro_rules! genuine {
     ($($(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty;)*) => { $(
         $(#[$doc])*
@@ -127,6 +130,8 @@ genuine! {
     fork() -> libc::pid_t;
     clone(child: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, a: usize, b: usize, c: usize) -> c_int;
     _Fork() -> libc::pid_t;
+    /// What is behind pthread_atfork(3), which is a part of each program and library that calls it.
+    __register_atfork(prepare: AtFork, parent: AtFork, child: AtFork, library: *mut c_void) -> c_int;
     login_tty(fd: c_int) -> c_int;
     wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int;
     aio_read(block: *mut c_void) -> c_int;

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong};
 
 use shunt_os::{memory, real};
 use shunt_sockets::calls::io as calls;
+use shunt_sockets::calls::process::bare_fork;
 use shunt_sockets::table;
 
 use super::{descriptor, io, listing, process, quiet, readiness, socket};
@@ -128,9 +129,9 @@ unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
                 real::syscall(number, a, b, c, d, e, f)
             }
             libc::SYS_pidfd_getfd => descriptor::pidfd_getfd(fd, b as c_int, c as c_uint).into(),
-            libc::SYS_fork => process::fork_by(genuine).into(),
-            libc::SYS_clone if a & SHARES == 0 => process::fork_by(genuine).into(),
-            libc::SYS_clone3 if forks(a as _) => process::fork_by(genuine).into(),
+            libc::SYS_fork => bare_fork(genuine).into(),
+            libc::SYS_clone if a & SHARES == 0 => bare_fork(genuine).into(),
+            libc::SYS_clone3 if forks(a as _) => bare_fork(genuine).into(),
             libc::SYS_getdents | libc::SYS_getdents64 => listing::by_number(number, a, b, c),
             libc::SYS_execve => process::execve(a as _, b as _, c as _).into(),
             _ => return own::call(number, [a, b, c, d, e, f]),

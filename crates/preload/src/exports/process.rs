@@ -13,7 +13,7 @@ type Strings = *const *const c_char;
 
 #[no_mangle]
 pub unsafe extern "C" fn fork() -> pid_t {
-    fork_by(|| unsafe { real::fork() })
+    calls::fork(|| unsafe { real::fork() })
 }
 
 #[no_mangle]
@@ -23,7 +23,19 @@ pub unsafe extern "C" fn __fork() -> pid_t {
 
 #[no_mangle]
 pub unsafe extern "C" fn _Fork() -> pid_t {
-    fork_by(|| unsafe { real::_Fork() })
+    calls::bare_fork(|| unsafe { real::_Fork() })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn __register_atfork(
+    prepare: real::AtFork,
+    parent: real::AtFork,
+    child: real::AtFork,
+    library: *mut c_void,
+) -> c_int {
+    // Other libraries' constructors may run before ours.
+    calls::be_first_at_fork();
+    unsafe { real::__register_atfork(prepare, parent, child, library) }
 }
 
 /// glibc's, which takes what may follow the argument as it comes.
@@ -57,14 +69,6 @@ pub unsafe extern "C" fn __clone(
     c: usize,
 ) -> c_int {
     unsafe { clone(child, stack, flags, argument, a, b, c) }
-}
-
-/// A fork by whatever call.
-pub fn fork_by(genuine: impl FnOnce() -> pid_t) -> pid_t {
-    if !shunt_sockets::process::enabled() {
-        return genuine();
-    }
-    calls::fork(genuine)
 }
 
 /// glibc's own steps (forkpty(3)), with our fork in them.

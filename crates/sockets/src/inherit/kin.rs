@@ -24,9 +24,9 @@ struct Member {
     holders: AtomicU32,
     /// 0: the owner may keep it on the ring. 1: asked to leave. 2: on TCP; a set is the kernel's.
     state: AtomicU32,
-    /// The process whose fork counted a child as a holder last. Here and not in that process's own memory, of
+    /// The fork that counted a child as a holder last. Here and not in its process's own memory, of
     /// which a fork has a copy made page by page where it is written.
-    forking: AtomicI32,
+    forking: AtomicU32,
 }
 
 /// How long a child without a bell waits for its parent.
@@ -143,14 +143,14 @@ impl Kin {
     }
 
     /// The child that is about to be forked is one more holder. False if it cannot be told of what happens.
-    pub(super) fn count_child(&self) -> bool {
-        self.count().is_some()
+    pub(super) fn count_child(&self, fork: u32) -> bool {
+        self.count(fork).is_some()
     }
 
     /// As [`count_child`](Self::count_child), of a set, which may have entries of ours.
-    pub(super) fn count_child_of_set(&self, tagged: bool) -> bool {
+    pub(super) fn count_child_of_set(&self, tagged: bool, fork: u32) -> bool {
         let alone = self.is_sole_holder();
-        let Some(member) = self.count() else { return false };
+        let Some(member) = self.count(fork) else { return false };
         if alone {
             member.state.fetch_and(WATCHED, SeqCst);
         }
@@ -160,7 +160,7 @@ impl Kin {
         true
     }
 
-    fn count(&self) -> Option<&'static Member> {
+    fn count(&self, fork: u32) -> Option<&'static Member> {
         if self.number.load(Relaxed) == 0 {
             let family = make_family()?;
             let number = family.next.fetch_add(1, Relaxed) + 1;
@@ -171,14 +171,14 @@ impl Kin {
         }
         self.hold(true);
         let member = self.member()?;
-        member.forking.store(process::pid(), Relaxed);
+        member.forking.store(fork, Relaxed);
         Some(member)
     }
 
-    /// The fork failed: a child that there is not holds nothing.
-    pub(super) fn count_no_child(&self) {
-        // What was closed meanwhile has let go of its member.
-        let counted = |it: &&Member| it.forking.swap(0, Relaxed) == process::pid();
+    /// That fork failed: a child that there is not holds nothing.
+    pub(super) fn count_no_child(&self, fork: u32) {
+        // What was closed meanwhile has let go of its member, and what was opened was not counted.
+        let counted = |it: &&Member| it.forking.compare_exchange(fork, 0, Relaxed, Relaxed).is_ok();
         if self.member().filter(counted).is_some() {
             self.hold(false);
         }

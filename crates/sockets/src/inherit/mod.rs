@@ -9,28 +9,24 @@
 //! | the child uses an inherited epoll set | as a stream: its streams go back to TCP, and it is the kernel's |
 //! | exec, death | the link's control channel closes; the peer finishes both directions by itself |
 
-use core::sync::atomic::{fence, AtomicI32, Ordering::*};
+use core::sync::atomic::Ordering::*;
 
-use shunt_os::lock::Lock;
-use shunt_os::{allocator, handles, threads};
+use shunt_os::handles;
 use shunt_stats::Reason;
 
-use crate::pool::{self, stage, Mode, Socket, Waiting};
+use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
-use crate::{attach, process, search, service, wait};
+use crate::{attach, process, wait};
 
 mod bequest;
 mod exec;
+mod fork;
 mod kin;
 
 pub use bequest::{digest, read_bequest, Image};
 pub use exec::{after_failed_exec, before_exec, before_exec_in_place};
+pub use fork::{bare_fork, be_first_at_fork, fork, no_fork, watch_children};
 pub use kin::Kin;
-
-/// Where a child rings for the parent's attention, and the parent's other end. Made with the service
-/// where that comes first: at a fork the table of descriptors may be full.
-static CALL_BELL: AtomicI32 = AtomicI32::new(-1);
-static FORKING: Lock<()> = Lock::new(());
 
 /// Whether no other process that we know of holds the stream.
 pub fn is_sole_holder(socket: &Socket) -> bool {
@@ -74,145 +70,6 @@ pub fn has_strange_options(fd: i32) -> bool {
         || tcp.iter().any(|name| set(libc::IPPROTO_TCP, *name))
         || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1)
         || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|at| at >= 0)
-}
-
-/// While held, no thread of this process forks.
-pub fn no_fork() -> impl Drop {
-    FORKING.lock()
-}
-
-/// Around a fork: every open stream and set gets one more holder, which is the child.
-pub fn fork(genuine: impl FnOnce() -> i32) -> i32 {
-    if process::in_vfork_child() {
-        let _heap = allocator::hold();
-        return genuine();
-    }
-    wait::epoll::share_all();
-    let held = FORKING.lock();
-    // Nothing is allocated here: `_Fork` may be called in a signal handler.
-    let mut some = false;
-    pool::each(|_, socket| {
-        if socket.mode() == Mode::Free {
-            return;
-        }
-        attach::share_reader(socket);
-        some |= socket.kin.count_child() && service::running().is_some();
-    });
-    wait::epoll::each(|_, set| {
-        set.renew();
-        some |= set.kin.count_child_of_set(set.is_tagged());
-    });
-    if some {
-        // A child is to know our tags by it.
-        process::secret();
-        make_bell();
-    }
-    let heap = allocator::hold();
-    let child = threads::fork_as_alone(genuine);
-    drop(heap);
-    if child == 0 {
-        after_fork();
-        held.end_in_child();
-        return child;
-    }
-    if child < 0 {
-        pool::each(|_, socket| socket.kin.count_no_child());
-        wait::epoll::each(|_, set| set.kin.count_no_child());
-    }
-    child
-}
-
-/// Children are to reach the service thread, which may be started later.
-fn make_bell() {
-    if CALL_BELL.load(Relaxed) < 0 {
-        if let Ok(bell) = handles::eventfd() {
-            CALL_BELL.store(bell, SeqCst);
-        }
-        // Who starts the service looks for the bell afterwards.
-        fence(SeqCst);
-        if let Some(service) = service::running() {
-            watch_children(service);
-        }
-    }
-}
-
-/// Has the service thread, which has just been started, hear of children's wishes.
-pub fn watch_children(service: &service::Service) {
-    fence(SeqCst);
-    if CALL_BELL.load(SeqCst) < 0 {
-        let made = handles::eventfd().unwrap_or(-1);
-        if CALL_BELL.compare_exchange(-1, made, SeqCst, SeqCst).is_err() && made >= 0 {
-            handles::close(made);
-        }
-    }
-    let bell = CALL_BELL.load(SeqCst);
-    if bell >= 0 {
-        service.watch_family(bell);
-    }
-}
-
-/// In the child: one thread, and whatever the parent's other threads held is open.
-fn after_fork() {
-    handles::forget_numbers();
-    // SAFETY: a forked child has one thread.
-    unsafe {
-        FORKING.force_open();
-        pool::after_fork();
-        search::after_fork();
-        wait::poll::after_fork();
-        service::after_fork();
-        shunt_os::lookups::after_fork();
-    }
-    // The bell rings the parent; a child that has streams of its own makes another.
-    let bell = CALL_BELL.swap(-1, Relaxed);
-    // SAFETY: as above.
-    let mut needed = unsafe { wait::epoll::after_fork(bell) };
-    pool::each(|_, socket| {
-        // SAFETY: as above.
-        unsafe {
-            socket.recv.force_open();
-            socket.send.force_open();
-            socket.memberships.force_open();
-            socket.aliases.force_open();
-            socket.tuple.force_open();
-            // The service has forgotten links whose peers are gone.
-            if let Some(link) = socket.link() {
-                link.open_after_fork();
-            }
-        }
-        // Those who waited are the parent's.
-        socket.recv.lock().waiting = Waiting::NONE;
-        socket.send.lock().waiting = Waiting::NONE;
-        socket.native_recv.store(0, Relaxed);
-        socket.native_send.store(0, Relaxed);
-        socket.entering.store(0, Relaxed);
-        socket.native_polls.store(0, Relaxed);
-        socket.forget_entry();
-        search::stop_waiting(socket);
-        if socket.closing.swap(false, Relaxed) {
-            // The parent's, for a call of its own that is not over.
-            socket.kin.let_go();
-            handles::close(socket.fd.load(Relaxed));
-            return socket.set_mode(Mode::Free);
-        }
-        if socket.mode() == Mode::Attached {
-            socket.kin.inherit(bell);
-            socket.set_mode(Mode::Inherited);
-            needed = true;
-        } else if socket.stage.load(Relaxed) != stage::YOUNG {
-            // The parent's search is not ours; the child may search when it is alone.
-            socket.stage.store(stage::YOUNG, Relaxed);
-        }
-    });
-    if bell >= 0 && !needed {
-        handles::close(bell);
-    }
-    // SAFETY: as above.
-    unsafe { process::after_fork() };
-    if pool::any() {
-        // The child's table is as large as what was open asked for.
-        handles::make_room();
-    }
 }
 
 /// The child is about to use a stream that its parent has on a ring: it goes back to TCP.

@@ -28,6 +28,19 @@ pub fn fork_plainly() -> Pid {
     unsafe { libc::fork() }
 }
 
+/// Has these run before every fork(2), and after it in the parent and in the child.
+pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    let [prepare, parent, child] =
+        [prepare, parent, child].map(|step| Some(step as unsafe extern "C" fn()));
+    // SAFETY: functions that stay where they are.
+    assert_eq!(unsafe { libc::pthread_atfork(prepare, parent, child) }, 0);
+}
+
+/// To the thread that calls, in which its handler has run when this returns.
+pub fn raise(signal: i32) -> Got {
+    call!(libc::raise(signal))
+}
+
 /// How a child ended, as waitpid(2) has it; for signal handlers.
 pub fn wait_quietly(pid: Pid) -> i32 {
     let mut status = -1;

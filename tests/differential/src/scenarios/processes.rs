@@ -5,7 +5,7 @@ use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_child_reads_while_its_parent_writes,
@@ -54,6 +54,10 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     the_last_thread_to_end_ends_the_process,
     a_main_thread_that_ends_alone_ends_the_process,
     a_signal_sent_to_a_child_at_once_reaches_it,
+    a_step_of_a_fork_waits_for_a_thread_that_makes_sets,
+    steps_of_a_fork_fork_themselves,
+    steps_of_a_fork_use_their_descriptors,
+    signals_raised_in_steps_of_a_fork_are_handled_there,
 ];
 
 fn question_and_answer(a: &Actor, s: Fd, what: &str) {
@@ -1035,4 +1039,152 @@ fn a_signal_sent_to_a_child_at_once_reaches_it(a: &Actor) {
     a.note("came here", wait::caught(libc::SIGTERM));
     a.client(|| a.note("send", io::send(s, b"still", 0)));
     a.server(|| a.note("received", receive_text(s, 5)));
+}
+
+/// Forks at the client; then its parent and its child use the stream in turn.
+fn fork_and_take_turns(a: &Actor, s: Fd, note: impl Fn()) {
+    a.at_once(
+        || {
+            let child = a.child("child", || {
+                note();
+                a.note("send", io::send(s, b"child", libc::MSG_NOSIGNAL));
+                a.note("answer", receive_text(s, 6));
+            });
+            a.note("child", wait_for(child));
+            note();
+            a.note("send", io::send(s, b"parent", libc::MSG_NOSIGNAL));
+            a.note("answer", receive_text(s, 6));
+        },
+        || {
+            for who in ["child", "parent"] {
+                a.note("received", receive_text(s, who.len()));
+                a.note("send", io::send(s, b"answer", libc::MSG_NOSIGNAL));
+            }
+        },
+    );
+    question_and_answer(a, s, "afterwards");
+}
+
+extern "C" fn no_step() {}
+
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+static HAS_MADE_SETS: AtomicBool = AtomicBool::new(false);
+
+/// As who takes a lock that the thread holds.
+extern "C" fn wait_for_sets() {
+    HAS_BEGUN.store(true, SeqCst);
+    while !HAS_MADE_SETS.load(SeqCst) {
+        std::thread::yield_now();
+    }
+}
+
+fn a_step_of_a_fork_waits_for_a_thread_that_makes_sets(a: &Actor) {
+    let s = a.stream();
+    if !a.is_client() {
+        return fork_and_take_turns(a, s, || {});
+    }
+    process::at_fork(wait_for_sets, no_step, no_step);
+    std::thread::scope(|scope| {
+        a.thread(scope, "sets", || {
+            while !HAS_BEGUN.load(SeqCst) {
+                std::thread::yield_now();
+            }
+            for _ in 0..100 {
+                let set = wait::epoll_create();
+                wait::epoll_add(set, s, libc::EPOLLIN, 1).value("epoll_ctl");
+                socket::close(set);
+            }
+            HAS_MADE_SETS.store(true, SeqCst);
+        });
+        fork_and_take_turns(a, s, || {});
+    });
+}
+
+/// What the last of each step found: before the fork, in the parent, in the child.
+static FOUND: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+
+fn note_found(a: &Actor) {
+    for (step, found) in ["prepare", "parent", "child"].iter().zip(&FOUND) {
+        a.note(format!("found in {step}"), found.load(Relaxed));
+    }
+}
+
+static IS_NESTED: AtomicBool = AtomicBool::new(false);
+
+fn fork_in(step: usize) {
+    if !IS_NESTED.swap(true, Relaxed) {
+        let child = process::fork_plainly();
+        if child == 0 {
+            process::exit_now(7);
+        }
+        FOUND[step].store(process::wait_quietly(child) as u32, Relaxed);
+        IS_NESTED.store(false, Relaxed);
+    }
+}
+
+fn steps_of_a_fork_fork_themselves(a: &Actor) {
+    let s = a.stream();
+    extern "C" fn prepare() {
+        fork_in(0);
+    }
+    extern "C" fn parent() {
+        fork_in(1);
+    }
+    extern "C" fn child() {
+        fork_in(2);
+    }
+    a.client(|| process::at_fork(prepare, parent, child));
+    fork_and_take_turns(a, s, || note_found(a));
+}
+
+fn use_descriptors_in(step: usize) {
+    let (set, (out, into)) = (wait::epoll_create(), socket::pipe());
+    let copy = socket::dup(out).fd("dup");
+    let works = wait::epoll_add(set, copy, libc::EPOLLIN, 5) == Got::Value(0)
+        && io::write(into, b"1") == Got::Value(1)
+        && wait::poll(&[(set, libc::POLLIN)], 0).0 == Got::Value(1)
+        && io::read(out, &mut [0; 8]) == Got::Value(1);
+    for fd in [set, out, into, copy] {
+        socket::close(fd);
+    }
+    FOUND[step].fetch_add(u32::from(works), Relaxed);
+}
+
+fn steps_of_a_fork_use_their_descriptors(a: &Actor) {
+    let s = a.stream();
+    extern "C" fn prepare() {
+        use_descriptors_in(0);
+    }
+    extern "C" fn parent() {
+        use_descriptors_in(1);
+    }
+    extern "C" fn child() {
+        use_descriptors_in(2);
+    }
+    a.client(|| process::at_fork(prepare, parent, child));
+    fork_and_take_turns(a, s, || note_found(a));
+}
+
+fn raise_in(step: usize) {
+    let before = wait::caught(libc::SIGUSR1);
+    for _ in 0..2 {
+        process::raise(libc::SIGUSR1).value("raise");
+    }
+    FOUND[step].store(wait::caught(libc::SIGUSR1) - before, Relaxed);
+}
+
+fn signals_raised_in_steps_of_a_fork_are_handled_there(a: &Actor) {
+    let s = a.stream();
+    wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
+    extern "C" fn prepare() {
+        raise_in(0);
+    }
+    extern "C" fn parent() {
+        raise_in(1);
+    }
+    extern "C" fn child() {
+        raise_in(2);
+    }
+    a.client(|| process::at_fork(prepare, parent, child));
+    fork_and_take_turns(a, s, || note_found(a));
 }
