@@ -35,8 +35,9 @@ pub fn is_there<T>(pointer: *const T, length: usize) -> bool {
     is_on_stack(pointer) || is_readable(pointer, length)
 }
 
-#[inline]
-fn is_on_stack<T>(pointer: *const T) -> bool {
+/// Whether it lies so.
+#[inline(always)]
+pub fn is_on_stack<T>(pointer: *const T) -> bool {
     const NEAR: usize = 16 * 1024;
     let here = 0u8;
     let frame = (&raw const here) as usize;

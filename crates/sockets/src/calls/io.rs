@@ -279,7 +279,11 @@ pub unsafe fn vector<'a>(base: *const iovec, count: usize) -> &'a [iovec] {
 pub fn may_look<T>(fd: c_int, at: *const T, count: usize) -> bool {
     let on_ring =
         || table::socket(fd).is_some_and(|index| pool::get(index).mode() == Mode::Attached);
-    count == 0 || count > 1024 || on_ring() || memory::is_there(at, count * size_of::<T>())
+    count == 0
+        || count > 1024
+        || memory::is_on_stack(at)
+        || on_ring()
+        || memory::is_readable(at, count * size_of::<T>())
 }
 
 /// One buffer as an iovec.

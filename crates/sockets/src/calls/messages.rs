@@ -40,7 +40,11 @@ pub unsafe fn receive_message(
         return Outcome::Genuine(result);
     }
     // SAFETY: as the program's call.
-    let Some(header) = (unsafe { header_of(fd, message) }) else { return Outcome::PassThrough };
+    if !unsafe { is_taken(fd, message) } {
+        return Outcome::PassThrough;
+    }
+    // SAFETY: it is there, as far as that is asked.
+    let header = unsafe { *message };
     // SAFETY: as the program's call.
     let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
     let outcome = io::receive(fd, parts, flags, genuine);
@@ -113,7 +117,11 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
         return Outcome::PassThrough;
     }
     // SAFETY: as the program's call.
-    let Some(header) = (unsafe { header_of(fd, message) }) else { return Outcome::PassThrough };
+    if !unsafe { is_taken(fd, message) } {
+        return Outcome::PassThrough;
+    }
+    // SAFETY: it is there, as far as that is asked.
+    let header = unsafe { *message };
     if !header.msg_control.is_null() && header.msg_controllen > 0 {
         before_passing_in(message);
         if let Entry::Socket(index) = stream {
@@ -132,18 +140,17 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
     io::send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) })
 }
 
-/// What a message says of itself; `None` if the kernel refuses it.
+/// Whether the kernel does not refuse a message for what it says of itself.
 ///
 /// # Safety
 /// The program passes it with `fd`.
-unsafe fn header_of(fd: c_int, message: *const msghdr) -> Option<msghdr> {
-    if !io::may_look(fd, message, 1) {
-        return None;
-    }
+#[inline]
+unsafe fn is_taken(fd: c_int, message: *const msghdr) -> bool {
     // SAFETY: it is there, as far as that is asked.
-    let header = unsafe { *message };
-    let is_taken = !is_refused(&header) && io::may_look(fd, header.msg_iov, header.msg_iovlen);
-    is_taken.then_some(header)
+    let header = || unsafe { &*message };
+    io::may_look(fd, message, 1)
+        && !is_refused(header())
+        && io::may_look(fd, header().msg_iov, header().msg_iovlen)
 }
 
 /// Whether the kernel takes nothing of such a message: its name is of negative length, or it has too
