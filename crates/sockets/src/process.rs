@@ -18,7 +18,7 @@ static RING_BYTES: AtomicU32 = AtomicU32::new(1024 * 1024);
 static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);
 static SEGMENT: Lock<Option<Segment>> = Lock::new(None);
-/// How often it could not be made: what the program's limits forbid is not tried for ever.
+/// How often it could not be made, though the program's limits allow it: that is not tried for ever.
 static FAILURES: AtomicU32 = AtomicU32::new(0);
 const FAILURES_MAX: u32 = 16;
 static SEGMENT_AT: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
@@ -175,7 +175,10 @@ pub fn known_segment() -> Option<Segment> {
 /// counted then, and everything else goes on.
 pub fn segment() -> Option<Segment> {
     let mut held = SEGMENT.lock();
-    let may_try = || shunt_os::handles::has_room() && FAILURES.load(Relaxed) < FAILURES_MAX;
+    let may_try = || {
+        let is_allowed = shunt_os::handles::has_room() && mapping::may_have(SEGMENT_BYTES as u64);
+        is_allowed && FAILURES.load(Relaxed) < FAILURES_MAX
+    };
     if held.is_none() && may_try() {
         *held = create_segment();
         FAILURES.fetch_add(u32::from(held.is_none()), Relaxed);
@@ -209,9 +212,6 @@ fn create_segment() -> Option<Segment> {
 }
 
 fn report_file() -> Option<i32> {
-    if !mapping::may_have(SEGMENT_BYTES as u64) {
-        return None;
-    }
     let dir = REPORT_DIR.lock().clone()?;
     let mut path = [0u8; 300];
     if dir.is_empty() || dir.len() > 200 {

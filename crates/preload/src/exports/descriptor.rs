@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use libc::FILE;
 use shunt_os::{errno, handles, real, set_errno, Errno};
 use shunt_sockets::calls::descriptor as calls;
+use shunt_sockets::table;
 
 use crate::boundary::{before, boundary, noted, numbers_settled, of_theirs, with_numbers};
 
@@ -250,14 +251,11 @@ pub unsafe extern "C" fn fclose(file: *mut FILE) -> c_int {
     if file.is_null() {
         return unsafe { real::fclose(file) };
     }
-    match unsafe { before_closing(file) } {
-        Ok(()) => unsafe { real::fclose(file) },
-        Err(Errno(number)) => {
-            unsafe { real::fclose(file) };
-            set_errno(number);
-            libc::EOF
-        }
-    }
+    let written = unsafe { before_closing(file) };
+    let closed = unsafe { real::fclose(file) };
+    let Err(Errno(number)) = written else { return closed };
+    set_errno(number);
+    libc::EOF
 }
 
 /// Asks for the file's number, which is closed then. What the file still holds for a socket is written before;
@@ -270,7 +268,7 @@ unsafe fn before_closing(file: *mut FILE) -> Result<(), Errno> {
     let mut written = Ok(());
     before(|| {
         let fd = unsafe { libc::fileno(file) };
-        let flushes = calls::is_socket(fd) && unsafe { __fwriting(file) } != 0;
+        let flushes = table::socket(fd).is_some() && unsafe { __fwriting(file) } != 0;
         if flushes && unsafe { libc::fflush(file) } != 0 {
             written = Err(Errno(errno()));
         }

@@ -45,15 +45,13 @@ extern "C" {
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
 /// Whether a call has nothing to do with what we know of.
-unsafe fn is_kernels(number: c_long, [a, b, _, d, e, _]: [usize; 6]) -> bool {
-    const MASK_BYTES: usize = 8;
+unsafe fn is_kernels(number: c_long, [a, b, ..]: [usize; 6]) -> bool {
     match number {
         libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom => {
             calls::receive_is_kernels(a as c_int)
         }
         libc::SYS_write | libc::SYS_writev | libc::SYS_sendto => calls::send_is_kernels(a as c_int),
-        libc::SYS_poll => table::has_had_none(),
-        libc::SYS_ppoll => table::has_had_none() || d != 0 && e != MASK_BYTES,
+        libc::SYS_poll | libc::SYS_ppoll => table::has_had_none(),
         libc::SYS_prctl => !quiet::heeds(a as c_int, b),
         _ => own::waits(number) && table::has_had_none(),
     }
@@ -102,7 +100,7 @@ unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
             libc::SYS_epoll_wait => {
                 readiness::epoll_wait(fd, b as _, c as c_int, d as c_int).into()
             }
-            libc::SYS_epoll_pwait if e == 0 || f == 8 => {
+            libc::SYS_epoll_pwait if takes_mask(e, f) => {
                 readiness::epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _).into()
             }
             libc::SYS_prctl => quiet::prctl(fd, b, c, d, e).into(),
@@ -152,8 +150,13 @@ unsafe fn mask_of_pselect6(last: usize) -> Option<*const libc::sigset_t> {
         return None;
     }
     let [mask, bytes] = unsafe { *last };
-    // Of another length the kernel refuses it.
-    (mask == 0 || bytes == 8).then_some(mask as *const libc::sigset_t)
+    takes_mask(mask, bytes).then_some(mask as *const libc::sigset_t)
+}
+
+/// Whether there is no mask, or one of the length that the kernel asks for: of another it refuses it.
+fn takes_mask(mask: usize, bytes: usize) -> bool {
+    const MASK_BYTES: usize = 8;
+    mask == 0 || bytes == MASK_BYTES
 }
 
 /// Whether libc's function finds the time that it reads.

@@ -268,11 +268,6 @@ pub fn fdopen(fd: c_int) -> bool {
         || socket.remains.load(Relaxed)
 }
 
-/// Whether the number is that of a socket of which we know.
-pub fn is_socket(fd: c_int) -> bool {
-    matches!(table::get(fd), Entry::Socket(_))
-}
-
 /// The number is closed behind our back now, and may be something else's afterwards.
 pub fn replaced(fd: c_int) {
     if fd >= 0 && !process::in_vfork_child() {

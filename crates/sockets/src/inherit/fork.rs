@@ -17,7 +17,7 @@ use core::mem::forget;
 use core::ptr::null_mut;
 use core::sync::atomic::{fence, AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 
-use shunt_os::lock::Lock;
+use shunt_os::lock::{Guard, Lock};
 use shunt_os::real::{self, AtFork};
 use shunt_os::{allocator, critical, handles, threads};
 
@@ -144,31 +144,29 @@ fn count_child() {
 
 /// Directly after it, whether there is a child or not.
 extern "C" fn in_parent() {
-    if !allocator::is_held_here() {
-        return;
-    }
-    let errno = shunt_os::errno();
-    let is_counted = IS_COUNTED.load(Relaxed);
-    allocator::let_go();
-    if is_counted {
-        // SAFETY: taken by this thread in `prepare`, which keeps no proof.
-        drop(unsafe { FORKING.held() });
-    }
-    shunt_os::set_errno(errno);
+    finish(allocator::let_go, drop);
 }
 
 /// Directly after it, in the child.
 extern "C" fn in_child() {
+    finish(allocator::let_go_in_child, |forking| {
+        open_all();
+        forking.end_in_child();
+    });
+}
+
+/// Ends what `prepare` began on this thread, if it did: `let_go` of the heap, and `open` what it holds if the fork
+/// was counted.
+fn finish(let_go: fn(), open: impl FnOnce(Guard<'static, ()>)) {
     if !allocator::is_held_here() {
         return;
     }
     let errno = shunt_os::errno();
     let is_counted = IS_COUNTED.load(Relaxed);
-    allocator::let_go_in_child();
+    let_go();
     if is_counted {
-        open_all();
-        // SAFETY: as in the parent.
-        unsafe { FORKING.held() }.end_in_child();
+        // SAFETY: taken by this thread in `prepare`, which keeps no proof.
+        open(unsafe { FORKING.held() });
     }
     shunt_os::set_errno(errno);
 }

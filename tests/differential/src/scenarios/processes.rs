@@ -1100,6 +1100,22 @@ fn a_step_of_a_fork_waits_for_a_thread_that_makes_sets(a: &Actor) {
     });
 }
 
+/// Has a function called in each step of a fork, with the step's number.
+macro_rules! at_each_step {
+    ($work:ident) => {{
+        extern "C" fn prepare() {
+            $work(0);
+        }
+        extern "C" fn parent() {
+            $work(1);
+        }
+        extern "C" fn child() {
+            $work(2);
+        }
+        process::at_fork(prepare, parent, child)
+    }};
+}
+
 /// What the last of each step found: before the fork, in the parent, in the child.
 static FOUND: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
 
@@ -1124,16 +1140,7 @@ fn fork_in(step: usize) {
 
 fn steps_of_a_fork_fork_themselves(a: &Actor) {
     let s = a.stream();
-    extern "C" fn prepare() {
-        fork_in(0);
-    }
-    extern "C" fn parent() {
-        fork_in(1);
-    }
-    extern "C" fn child() {
-        fork_in(2);
-    }
-    a.client(|| process::at_fork(prepare, parent, child));
+    a.client(|| at_each_step!(fork_in));
     fork_and_take_turns(a, s, || note_found(a));
 }
 
@@ -1152,16 +1159,7 @@ fn use_descriptors_in(step: usize) {
 
 fn steps_of_a_fork_use_their_descriptors(a: &Actor) {
     let s = a.stream();
-    extern "C" fn prepare() {
-        use_descriptors_in(0);
-    }
-    extern "C" fn parent() {
-        use_descriptors_in(1);
-    }
-    extern "C" fn child() {
-        use_descriptors_in(2);
-    }
-    a.client(|| process::at_fork(prepare, parent, child));
+    a.client(|| at_each_step!(use_descriptors_in));
     fork_and_take_turns(a, s, || note_found(a));
 }
 
@@ -1176,15 +1174,6 @@ fn raise_in(step: usize) {
 fn signals_raised_in_steps_of_a_fork_are_handled_there(a: &Actor) {
     let s = a.stream();
     wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
-    extern "C" fn prepare() {
-        raise_in(0);
-    }
-    extern "C" fn parent() {
-        raise_in(1);
-    }
-    extern "C" fn child() {
-        raise_in(2);
-    }
-    a.client(|| process::at_fork(prepare, parent, child));
+    a.client(|| at_each_step!(raise_in));
     fork_and_take_turns(a, s, || note_found(a));
 }

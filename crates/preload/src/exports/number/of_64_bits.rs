@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_long, c_uint};
 
-use super::{has_time, mask_of_pselect6};
+use super::{has_time, mask_of_pselect6, takes_mask};
 use crate::exports::{io, readiness, socket};
 
 /// Whether it waits for descriptors of a list.
@@ -24,7 +24,7 @@ pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
             libc::SYS_pwritev2 if d as i64 == -1 => {
                 io::pwritev2(fd, b as _, c as c_int, -1, f as c_int) as c_long
             }
-            libc::SYS_ppoll if has_time(c) => {
+            libc::SYS_ppoll if has_time(c) && takes_mask(d, e) => {
                 readiness::ppoll(a as _, b as _, c as _, d as _).into()
             }
             libc::SYS_select if has_time(e) => {
@@ -34,7 +34,7 @@ pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
                 let mask = mask_of_pselect6(f)?;
                 readiness::pselect(fd, b as _, c as _, d as _, e as _, mask).into()
             }
-            libc::SYS_epoll_pwait2 if e == 0 || f == 8 => {
+            libc::SYS_epoll_pwait2 if takes_mask(e, f) => {
                 readiness::epoll_pwait2(fd, b as _, c as c_int, d as _, e as _).into()
             }
             _ => return None,

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_long, c_uint};
 
 use shunt_sockets::receive::is_no_address;
 
-use super::{has_time, mask_of_pselect6};
+use super::{has_time, mask_of_pselect6, takes_mask};
 use crate::exports::{descriptor, io, readiness, socket};
 
 const PSELECT6_TIME64: c_long = 413;
@@ -44,7 +44,7 @@ pub unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_l
             libc::SYS_pwritev2 if [d, e] == ANY_PLACE => {
                 io::pwritev2(fd, b as _, c as c_int, -1, f as c_int) as c_long
             }
-            libc::SYS_ppoll if has_time(c) => {
+            libc::SYS_ppoll if has_time(c) && takes_mask(d, e) => {
                 readiness::ppoll(a as _, b as _, c as _, d as _).into()
             }
             PPOLL_TIME64 => readiness::__ppoll64(a as _, b as _, c as _, d as _).into(),
