@@ -60,8 +60,20 @@ pub fn poll_beyond_limit(fd: Fd) -> Got {
     call!(libc::poll(&raw mut entry, limit.rlim_cur as libc::nfds_t + 1, 0))
 }
 
-/// Waits whose time lies at `address`.
+/// Waits whose time lies at `address`. libc's functions for programs of 32 bits look at it themselves, and fault.
 pub fn waits_with_time_at(set: Fd, address: usize) -> Vec<Got> {
+    let mut found = vec![
+        call!(libc::syscall(libc::SYS_ppoll, 0, 0, address, 0, 0)),
+        call!(libc::syscall(libc::SYS_pselect6, 0, 0, 0, 0, address, 0)),
+        call!(libc::syscall(libc::SYS_pselect6, 0, 0, 0, 0, 0, address)),
+    ];
+    if cfg!(target_pointer_width = "64") {
+        found.push(epoll_pwait2_with_time_at(set, address));
+    }
+    found
+}
+
+fn epoll_pwait2_with_time_at(set: Fd, address: usize) -> Got {
     extern "C" {
         fn epoll_pwait2(
             set: Fd,
@@ -72,12 +84,7 @@ pub fn waits_with_time_at(set: Fd, address: usize) -> Vec<Got> {
         ) -> i32;
     }
     let mut event = libc::epoll_event { events: 0, u64: 0 };
-    vec![
-        call!(epoll_pwait2(set, &raw mut event, 1, without_provenance_mut(address), null_mut())),
-        call!(libc::syscall(libc::SYS_ppoll, 0, 0, address, 0, 0)),
-        call!(libc::syscall(libc::SYS_pselect6, 0, 0, 0, 0, address, 0)),
-        call!(libc::syscall(libc::SYS_pselect6, 0, 0, 0, 0, 0, address)),
-    ]
+    call!(epoll_pwait2(set, &raw mut event, 1, without_provenance_mut(address), null_mut()))
 }
 
 /// Other calls whose argument lies at `address`.
