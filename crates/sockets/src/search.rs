@@ -130,15 +130,17 @@ pub fn search_anew(index: u32, generation: u32) {
     }
 }
 
-fn settle(socket: &Socket, reason: Reason) {
+/// Nothing that changes is in the way.
+pub fn settle(socket: &Socket, reason: Reason) {
     socket.stage.store(stage::SETTLED, Relaxed);
     if let Some(entry) = socket.entry() {
         entry.set_reason(reason);
     }
 }
 
-/// What is in the way may be gone when its messages have doubled.
+/// What is in the way may be gone when its messages have doubled, or with another process that has it.
 pub fn put_off(socket: &Socket, reason: Reason) {
+    socket.awaits_sole.store(reason == Reason::SharedWithOtherProcess, Relaxed);
     socket.stage.store(stage::YOUNG, Relaxed);
     if let Some(entry) = socket.entry() {
         entry.set_reason(reason);
@@ -160,6 +162,7 @@ fn search_at_once(index: u32, socket: &'static Socket) {
 
 #[cold]
 fn search(index: u32, socket: &'static Socket) {
+    socket.awaits_sole.store(false, Relaxed);
     if socket.pinned.load(Relaxed) || process::has_bad_setting() {
         return settle(
             socket,
@@ -177,6 +180,13 @@ fn search(index: u32, socket: &'static Socket) {
     }
     if !socket.kin.may_pair() {
         return put_off(socket, Reason::SharedWithOtherProcess);
+    }
+    let generation = socket.generation.load(Relaxed);
+    if let Some(service) = service::running().filter(|_| socket.has_reserved.load(Relaxed)) {
+        if begin_meeting(socket) {
+            service.ask(Request::Follow { index, generation });
+        }
+        return;
     }
     let fd = socket.fd.load(Relaxed);
     let Ok(tuple) = peer::tuple(fd) else {
@@ -196,13 +206,12 @@ fn search(index: u32, socket: &'static Socket) {
         // Perhaps by the program that this one has it from.
         socket.shut_reading.store(true, SeqCst);
     }
-    let generation = socket.generation.load(Relaxed);
     let server = if socket.connector.load(Relaxed) { tuple.remote } else { tuple.local };
     if another_is_meeting(index, generation, &server) && !socket.deferred_long() {
         // The link that comes of it serves this stream as well.
         return;
     }
-    if socket.stage.compare_exchange(stage::YOUNG, stage::MEETING, AcqRel, Relaxed).is_err() {
+    if !begin_meeting(socket) {
         return;
     }
     if let Some(entry) = socket.entry() {
@@ -223,6 +232,11 @@ fn search(index: u32, socket: &'static Socket) {
         }
     }
     meet(index, socket, generation, &tuple);
+}
+
+/// Of several threads, one searches.
+fn begin_meeting(socket: &Socket) -> bool {
+    socket.stage.compare_exchange(stage::YOUNG, stage::MEETING, AcqRel, Relaxed).is_ok()
 }
 
 /// Whether a meeting of another stream with the same server address is under way; if not, this
@@ -313,6 +327,16 @@ pub fn stop_waiting(socket: &Socket) {
         }
         handles::close(listener);
     }
+}
+
+/// Takes a stream from its rendezvous, if it waits there. Who gets it decides what becomes of it.
+pub fn end_waiting(socket: &Socket) -> bool {
+    let (from, to) = (stage::WAITING, stage::MEETING);
+    let ours = socket.stage.compare_exchange(from, to, AcqRel, Relaxed).is_ok();
+    if ours {
+        stop_waiting(socket);
+    }
+    ours
 }
 
 /// How many rendezvous wait; those that are over leave the list.

@@ -199,14 +199,15 @@ impl Stage {
             let totals = &segment.totals;
             text.push_str(&format!(
                 "  {} (pid {}): {} streams, {} upgraded of {} eligible, {} reverted, passed \
-                 through {:?}\n",
+                 through {:?}, of them eligible {:?}\n",
                 segment.program,
                 segment.pid,
                 totals.streams,
                 totals.streams_upgraded,
                 totals.streams_eligible,
                 totals.streams_reverted,
-                totals.pass_through
+                totals.pass_through,
+                totals.eligible_on_tcp
             ));
         }
         for entry in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {

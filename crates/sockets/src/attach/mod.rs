@@ -63,10 +63,11 @@ impl From<Failure> for Broken {
     }
 }
 
-/// Puts a stream that is looked for in `slot`. False if it is not to be had any more. The caller holds
+/// Puts a stream that is looked for in `slot`. An error says why not: [`Reason::Closed`] if it is not to be had any
+/// more, [`Reason::SharedWithOtherProcess`] while another process has it too. The caller holds
 /// [`inherit::no_fork`]: a fork between the look at the holders and the new mode would leave the child
 /// with a stream that it takes for plain.
-pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bool {
+pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> Result<(), Reason> {
     let socket = pool::get(index);
     let former = {
         let mut recv = socket.recv.lock();
@@ -76,14 +77,18 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
             && (!anew || anew::is_back_on_tcp(socket, &recv, &send))
             && socket.generation.load(Relaxed) == generation
             && !socket.pinned.load(Relaxed)
-            && quiet::keeps_to_tcp().is_none()
-            && socket.kin.may_pair();
+            && quiet::keeps_to_tcp().is_none();
         if !fits {
-            return false;
+            return Err(Reason::Closed);
         }
-        if !link.occupy(slot, index) {
-            search::put_off(socket, Reason::NoMemory);
-            return false;
+        let unmet = if !socket.kin.may_pair() {
+            Some(Reason::SharedWithOtherProcess)
+        } else {
+            (!link.occupy(slot, index)).then_some(Reason::NoMemory)
+        };
+        if let Some(reason) = unmet {
+            search::put_off(socket, reason);
+            return Err(reason);
         }
         socket.kin.begin_ownership();
         if inherit::was_shared(socket) {
@@ -131,7 +136,7 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> bo
     if let Some(former) = former {
         former.give_up(socket);
     }
-    true
+    Ok(())
 }
 
 /// The stream's companion is known by another of its numbers from here on. `resends`: it is watched for

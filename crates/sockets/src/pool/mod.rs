@@ -174,6 +174,10 @@ pub struct Socket {
     pub descriptors: AtomicU32,
     /// How often its search was put off.
     pub deferrals: AtomicU32,
+    /// Its search was put off because another process has it too.
+    pub awaits_sole: AtomicBool,
+    /// Its peer stands in a slot where it is to come.
+    pub has_reserved: AtomicBool,
     /// Its rendezvous was given up for another stream's.
     pub gave_way: AtomicBool,
     /// How often its reader was asked in vain to let it leave the ring.
@@ -286,6 +290,8 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     // The native counts are left: a thread that is still inside a call on the last stream that
     // stood here takes its own off when it comes out.
     socket.deferrals.store(0, Relaxed);
+    socket.awaits_sole.store(false, Relaxed);
+    socket.has_reserved.store(false, Relaxed);
     socket.gave_way.store(false, Relaxed);
     socket.shown_ns.store(0, Relaxed);
     socket.shown_in_slot.store(false, Relaxed);
@@ -451,6 +457,8 @@ impl Socket {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
             deferrals: AtomicU32::new(0),
+            awaits_sole: AtomicBool::new(false),
+            has_reserved: AtomicBool::new(false),
             gave_way: AtomicBool::new(false),
             shown_ns: AtomicU64::new(0),
             shown_in_slot: AtomicBool::new(false),
@@ -489,9 +497,11 @@ impl Socket {
         }
     }
 
-    /// Its search was put off because another stream's meeting was under way.
+    /// Its search was put off because another stream's meeting was under way, or while another process had it,
+    /// which has not any more.
     pub fn is_deferred(&self) -> bool {
         (1..=DEFERRALS_MAX).contains(&self.deferrals.load(Relaxed))
+            || (self.awaits_sole.load(Relaxed) && self.kin.may_pair())
     }
 
     /// Counts one more deferral; true when it has waited long enough.

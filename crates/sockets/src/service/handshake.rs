@@ -12,6 +12,7 @@ use shunt_stats::Reason;
 
 use super::links::{released, Known};
 use super::offers::{close_passed, same_ends, shows_other_end};
+use super::reserved::Reserved;
 use super::{settle, tag, Work, SLOTS_FIRST, SLOTS_MAX};
 use crate::pool::{self, stage, Mode, Socket};
 use crate::{attach, process, quiet, search};
@@ -195,6 +196,9 @@ impl Work {
         if socket.generation.load(Relaxed) != handshake.generation || !socket.may_be_paired() {
             return Err(Reason::Closed);
         }
+        if !socket.kin.may_pair() {
+            return Err(Reason::SharedWithOtherProcess);
+        }
         if let Some(reason) = quiet::look_around() {
             return Err(reason);
         }
@@ -221,6 +225,10 @@ impl Work {
         let socket = pool::get(handshake.index);
         if received.passed_count != 2 || !same_ends(&message.tuple.reversed(), &handshake.tuple) {
             return Err(Reason::RefusedByPeer);
+        }
+        // The peer is not to attach what cannot be attached here.
+        if !socket.kin.may_pair() {
+            return Err(Reason::SharedWithOtherProcess);
         }
         if let Some(reason) = quiet::look_around() {
             return Err(reason);
@@ -261,10 +269,9 @@ impl Work {
             return Err(Reason::LinkFailed);
         }
         self.adopt(link, socket, &handshake.tuple);
-        if attach::attach(handshake.index, handshake.generation, link, slot) {
-            shown_in_slot(socket, handshake.generation);
-        } else {
-            released(link, slot);
+        match attach::attach(handshake.index, handshake.generation, link, slot) {
+            Ok(()) => shown_in_slot(socket, handshake.generation),
+            Err(_) => released(link, slot),
         }
         Ok(())
     }
@@ -302,9 +309,8 @@ impl Work {
         let link: &'static Link = Box::leak(Box::new(link));
         self.adopt(link, socket, &handshake.tuple);
         shown_no_more(socket, handshake.generation);
-        if !attach::attach(handshake.index, handshake.generation, link, message.slot) {
-            released(link, message.slot);
-        }
+        let Handshake { index, generation, .. } = *handshake;
+        self.follow(Reserved { index, generation, link, slot: message.slot });
         Ok(())
     }
 
@@ -333,9 +339,7 @@ impl Work {
         });
         for (index, generation) in waiting {
             let socket = pool::get(index);
-            let (from, to) = (stage::WAITING, stage::MEETING);
-            if socket.stage.compare_exchange(from, to, AcqRel, Relaxed).is_ok() {
-                search::stop_waiting(socket);
+            if search::end_waiting(socket) {
                 self.offer(index, generation, link, 0);
             }
         }

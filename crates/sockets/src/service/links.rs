@@ -211,6 +211,7 @@ impl Work {
             .into_iter()
             .partition(|o| core::ptr::eq(o.link, link));
         self.orphans_of_dead(link);
+        self.drop_unwanted();
         link.wake_own();
         self.service.links.lock().retain(|known| !core::ptr::eq(known.link, link));
         retire_if_empty(link);

@@ -19,7 +19,8 @@ use self::handshake::Handshake;
 use self::links::Known;
 use self::offers::{ByPorts, Offered};
 use self::orphans::Orphan;
-use crate::pool::{self, stage, Mode, Socket};
+use self::reserved::Reserved;
+use crate::pool::{self, Mode, Socket};
 use crate::send::{rest, still_full, Resting, FULL_NS_MAX, REST_NS};
 use crate::wait::poll;
 use crate::{attach, inherit, search};
@@ -29,6 +30,7 @@ mod handshake;
 mod links;
 mod offers;
 mod orphans;
+mod reserved;
 
 pub use door::ask as ask_at_door;
 pub use links::{links_serving, released, retire_if_empty};
@@ -50,6 +52,8 @@ pub enum Request {
     Meet { index: u32, generation: u32, control: i32, came: bool },
     /// Offer the stream on a link; `tried` links have declined.
     Offer { index: u32, generation: u32, link: &'static Link, tried: u32 },
+    /// Put the stream where its peer's end stands already.
+    Follow { index: u32, generation: u32 },
     /// Look for the other end of a stream whose link is gone, if nothing of that is left.
     Search { index: u32, generation: u32 },
     /// Continue what [`attach::flush`] began.
@@ -92,6 +96,7 @@ struct Work {
     diagnosis: Option<Diagnosis>,
     handshakes: Vec<Handshake>,
     offered: Vec<Offered>,
+    reserved: Vec<Reserved>,
     orphans: Vec<Orphan>,
     by_ports: ByPorts,
     next_offer: u64,
@@ -253,6 +258,7 @@ extern "C" fn body(argument: *mut c_void) -> *mut c_void {
         diagnosis: None,
         handshakes: Vec::new(),
         offered: Vec::new(),
+        reserved: Vec::new(),
         orphans: Vec::new(),
         by_ports: ByPorts::default(),
         next_offer: 1,
@@ -394,6 +400,7 @@ impl Work {
                 self.look_for_rest();
             }
             links::retire_others();
+            self.drop_unwanted();
             for event in &events[..count] {
                 let (data, what) = (event.u64, event.events);
                 self.dispatch(data, what);
@@ -485,6 +492,10 @@ impl Work {
             Request::Offer { index, generation, link, tried } => {
                 self.offer(index, generation, link, tried);
             }
+            Request::Follow { index, generation } => {
+                let _no_fork = inherit::no_fork();
+                self.follow_now(index, generation);
+            }
             Request::Search { index, generation } => {
                 let socket = pool::get(index);
                 if socket.generation.load(Relaxed) == generation {
@@ -574,12 +585,12 @@ impl Work {
 /// again then.
 fn settle(socket: &Socket, generation: u32, reason: Reason) {
     if socket.generation.load(Relaxed) == generation && socket.may_be_paired() {
-        use Reason::{LinkFailed, NoMemory, PeerDied, RefusedByPeer};
-        let passes = matches!(reason, LinkFailed | NoMemory | PeerDied | RefusedByPeer);
-        let stage = if passes { stage::YOUNG } else { stage::SETTLED };
-        socket.stage.store(stage, Relaxed);
-        if let Some(entry) = socket.entry() {
-            entry.set_reason(reason);
+        use Reason::{LinkFailed, NoMemory, PeerDied, RefusedByPeer, SharedWithOtherProcess};
+        match reason {
+            LinkFailed | NoMemory | PeerDied | RefusedByPeer | SharedWithOtherProcess => {
+                search::put_off(socket, reason);
+            }
+            _ => search::settle(socket, reason),
         }
     }
 }

@@ -13,6 +13,7 @@ use shunt_stats::Reason;
 
 use super::handshake::{show, shown_in_slot, shown_no_more};
 use super::links::{free_if_last, links_serving, released, return_slot};
+use super::reserved::Reserved;
 use super::{settle, Request, Work};
 use crate::pool::{self, Socket};
 use crate::{attach, search};
@@ -123,7 +124,13 @@ impl Work {
             let generation = socket.generation.load(Relaxed);
             let owner = self.owner_uid(&own, link.peer_uid).ok()?;
             let shown = shows_other_end(received, 0, &owner);
-            if !shown || !socket.may_be_paired() || !socket.kin.may_pair() {
+            if !shown || !socket.may_be_paired() {
+                return None;
+            }
+            if !socket.kin.may_pair() {
+                if search::end_waiting(socket) {
+                    search::put_off(socket, Reason::SharedWithOtherProcess);
+                }
                 return None;
             }
             let slot = match link.side {
@@ -134,7 +141,7 @@ impl Work {
             if let Some(entry) = socket.entry() {
                 search::publish_addresses(entry, &own);
             }
-            if !attach::attach(index, generation, link, slot) {
+            if attach::attach(index, generation, link, slot).is_err() {
                 return_slot(link, slot);
                 return None;
             }
@@ -217,9 +224,7 @@ impl Work {
                 known.serves.push(server);
             }
         }
-        if !attach::attach(offer.index, offer.generation, link, slot) {
-            released(link, slot);
-        }
+        self.follow(Reserved { index: offer.index, generation: offer.generation, link, slot });
         true
     }
 

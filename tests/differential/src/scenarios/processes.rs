@@ -40,6 +40,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     exec_with_close_on_exec_ends_the_stream,
     shells_started_by_lists_answer_on_the_stream,
     a_stream_that_an_ended_child_had_goes_to_the_ring,
+    streams_that_began_beside_a_child_go_to_rings,
     unread_bytes_survive_exec,
     bytes_written_just_before_exec_arrive,
     a_stream_passed_to_a_child_goes_on,
@@ -736,6 +737,67 @@ fn a_stream_that_an_ended_child_had_goes_to_the_ring(a: &Actor) {
     a.meet();
     a.client(|| a.note("send", io::send(s, b"hello", 0)));
     a.server(|| a.note("received", receive_text(s, 5)));
+}
+
+fn ping(a: &Actor, s: Fd) {
+    a.client(|| _ = io::send(s, b"ping", 0).value("ping"));
+    a.server(|| {
+        assert_eq!(receive_text(s, 4), "ping");
+        io::send(s, b"pong", 0).value("pong");
+    });
+    a.client(|| assert_eq!(receive_text(s, 4), "pong"));
+}
+
+/// As those of a server that forks to save its data.
+fn streams_that_began_beside_a_child_go_to_rings(a: &Actor) {
+    for (forks, others) in [("server", 0), ("server", 1), ("client", 0), ("client", 1)] {
+        let place = a.listen();
+        let earlier: Vec<Fd> = (0..others).map(|_| a.pair(&place)).collect();
+        let streams: Vec<Fd> = (0..13)
+            .map(|_| {
+                if a.is_client() {
+                    a.connect(&place)
+                } else {
+                    socket::accept(place.fd).fd("accept")
+                }
+            })
+            .collect();
+        let this_forks = (forks == "client") == a.is_client();
+        for &s in &streams {
+            // Received in so many messages that its end is the first to look for the other.
+            if this_forks {
+                (0..16).for_each(|_| assert_eq!(receive_text(s, 1), "x"));
+            } else {
+                io::send(s, &[b'x'; 16], 0).value("send");
+            }
+        }
+        let (out, into) = socket::pipe();
+        let child = this_forks.then(|| {
+            a.child("idle", || {
+                socket::close(into);
+                io::read(out, &mut [0]).value("the parent's word");
+            })
+        });
+        a.meet();
+        for _ in 0..20 {
+            streams.iter().for_each(|&s| ping(a, s));
+        }
+        a.meet();
+        [out, into].into_iter().for_each(|fd| _ = socket::close(fd));
+        if let Some(child) = child {
+            a.note(format!("the {forks}'s child"), wait_for(child));
+        }
+        a.meet();
+        a.warm_all(&place, &[&earlier[..], &streams[..]].concat());
+        a.meet();
+        for s in earlier.into_iter().chain(streams) {
+            question_and_answer(a, s, forks);
+            socket::close(s);
+        }
+        if place.fd >= 0 {
+            socket::close(place.fd);
+        }
+    }
 }
 
 fn shells_started_by_lists_answer_on_the_stream(a: &Actor) {

@@ -104,11 +104,13 @@ pub fn curl_downloads_64_megabytes(stage: &Stage) -> Outcome {
     )
 }
 
+/// One of the workers may have all of wrk's 32 connections. It keeps as many to the backend, so that none is closed
+/// while its ends are meeting.
 pub fn nginx_proxies_to_another(stage: &Stage) -> Outcome {
     let (_backend, behind) = static_server(stage, stage.backend("nginx"))?;
     let port = stage.port();
     let server = format!(
-        "upstream behind {{ server 127.0.0.1:{behind}; keepalive 16; }}
+        "upstream behind {{ server 127.0.0.1:{behind}; keepalive 64; }}
          server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://behind;
            proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}"
     );
