@@ -12,7 +12,7 @@ use shunt_link::Link;
 use shunt_os::lock::Lock;
 use shunt_os::peer::Diagnosis;
 use shunt_os::{clock, handles, park, threads};
-use shunt_pairing::message::{Kind, Message};
+use shunt_pairing::message::Message;
 use shunt_stats::Reason;
 
 use self::handshake::Handshake;
@@ -20,6 +20,7 @@ use self::links::Known;
 use self::offers::{ByPorts, Offered};
 use self::orphans::Orphan;
 use self::reserved::Reserved;
+use self::unsaid::Unsaid;
 use crate::pool::{self, Mode, Socket};
 use crate::send::{rest, still_full, Resting, FULL_NS_MAX, REST_NS};
 use crate::wait::poll;
@@ -31,6 +32,7 @@ mod links;
 mod offers;
 mod orphans;
 mod reserved;
+mod unsaid;
 
 pub use door::ask as ask_at_door;
 pub use links::{links_serving, released, retire_if_empty};
@@ -39,9 +41,6 @@ pub use orphans::{has_orphans, hurry_orphans, keep_after_close};
 const STACK_BYTES: usize = 128 * 1024;
 /// The thread works for some microseconds at a time, and somebody waits for it.
 const TURN_NS: u64 = 100_000;
-/// Between attempts to say what did not fit into a link's channel: at first, and while nothing of it fits.
-const PAUSE_NS: u64 = 1_000_000;
-const PAUSE_NS_MAX: u64 = 64_000_000;
 /// Slots of the first link to a process; further links to the same process have more.
 const SLOTS_FIRST: u32 = 64;
 const SLOTS_MAX: u32 = 4096;
@@ -100,10 +99,7 @@ struct Work {
     orphans: Vec<Orphan>,
     by_ports: ByPorts,
     next_offer: u64,
-    /// What did not fit into links' channels, until when it waits, and for how long it did.
-    unsaid: Vec<(&'static Link, Request)>,
-    unsaid_until: u64,
-    pause_ns: u64,
+    unsaid: Unsaid,
 }
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(null_mut());
@@ -262,9 +258,7 @@ extern "C" fn body(argument: *mut c_void) -> *mut c_void {
         orphans: Vec::new(),
         by_ports: ByPorts::default(),
         next_offer: 1,
-        unsaid: Vec::new(),
-        unsaid_until: 0,
-        pause_ns: PAUSE_NS,
+        unsaid: Unsaid::default(),
     };
     shunt_os::raw::take_short_turns(TURN_NS);
     service.open_door();
@@ -366,14 +360,6 @@ impl Service {
             _ => return,
         };
         let _ = handles::epoll_ctl(self.epoll, other, fd, events, data);
-    }
-}
-
-/// Whether who stands in a slot holds its FIN back.
-fn holds_fin(link: &Link, slot: u32) -> bool {
-    match link.stream(slot) {
-        Some(index) => pool::get(index).send.lock().fin_pending,
-        None => link.is_orphan(slot),
     }
 }
 
@@ -515,57 +501,11 @@ impl Work {
         }
     }
 
-    /// Sends a control message; later if the channel is full.
-    fn say(&mut self, link: &'static Link, message: Message) {
-        if !link.is_alive() {
-            // Its channel is closed, and the number may be another's.
-            return;
-        }
-        if message.kind == Kind::FinHeld && !holds_fin(link, message.slot) {
-            // It was put off for so long that its stream is through, and its slot may be another's.
-            return;
-        }
-        let sent = handles::send_message(link.control, &message.encode(), &[]);
-        if sent.is_err_and(|error| error.0 == libc::EAGAIN) {
-            self.put_off(link, Request::Tell { link, message });
-        }
-    }
-
-    /// What did not fit into a link's channel, which is full if the peer's service thread does not run, or has as much to
-    /// say itself.
-    fn put_off(&mut self, link: &'static Link, request: Request) {
-        if self.unsaid.is_empty() {
-            self.pause_ns = PAUSE_NS;
-            self.unsaid_until = clock::now_ns() + self.pause_ns;
-        }
-        self.unsaid.push((link, request));
-    }
-
-    /// Says what did not fit, if it is time: of each link as much as fits now.
-    fn say_again(&mut self) {
-        if self.unsaid.is_empty() || clock::now_ns() < self.unsaid_until {
-            return;
-        }
-        let unsaid = core::mem::take(&mut self.unsaid);
-        let (before, pause_ns) = (unsaid.len(), self.pause_ns);
-        for (link, request) in unsaid.into_iter().filter(|(link, _)| link.is_alive()) {
-            match self.unsaid.iter().any(|(full, _)| core::ptr::eq(*full, link)) {
-                true => self.unsaid.push((link, request)),
-                false => self.serve(request),
-            }
-        }
-        let moved = self.unsaid.len() < before;
-        self.pause_ns = if moved { PAUSE_NS } else { (2 * pause_ns).min(PAUSE_NS_MAX) };
-        self.unsaid_until = clock::now_ns() + self.pause_ns;
-    }
-
     /// How long the thread may sleep, in milliseconds; -1 is for ever.
     fn sleeps_ms(&self, some_full: bool, some_rest: bool) -> i32 {
         let full = some_full.then_some(FULL_NS_MAX);
         let rest = some_rest.then_some(REST_NS);
-        let unsaid = || self.unsaid_until.saturating_sub(clock::now_ns());
-        let unsaid = (!self.unsaid.is_empty()).then(unsaid);
-        let least = [full, rest, unsaid].into_iter().flatten().min();
+        let least = [full, rest, self.unsaid.waits_ns()].into_iter().flatten().min();
         least.map_or(-1, |ns| ns.div_ceil(1_000_000) as i32)
     }
 
