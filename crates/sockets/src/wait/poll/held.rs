@@ -149,27 +149,33 @@ impl Held {
     pub fn forget_told(&mut self, list: &[pollfd]) {
         for (position, entry) in list.iter().enumerate() {
             if named(entry.fd) != self.named[position] && self.tells(position, entry) {
-                self.named[position] = Named::Told;
+                self.note_told(position, entry);
             }
         }
     }
 
+    /// What the number names now is looked at once more, and then by nobody: the kernel is asked, as what ended the
+    /// one may have ended the other a moment later, and nobody has told us yet.
+    fn note_told(&mut self, position: usize, entry: &pollfd) {
+        self.named[position] = Named::Told;
+        if let Some((_, other)) = super::attached(entry.fd) {
+            other.companion_stirred.set();
+        }
+    }
+
     /// A stream that is on TCP for good and has lost its number: by another it is waited for until it has
-    /// something, which the look at the list's numbers has not shown then. True if there is one without any
-    /// number: the list is to be looked at once more.
+    /// something. True if one has, or there is one without any number: the list is to be looked at once more.
     pub fn forget_lost(&mut self, list: &[pollfd]) -> bool {
         let mut some = false;
         for (position, entry) in list.iter().enumerate() {
             let told = match self.watch(position, entry.fd) {
                 Watch::Stream(_) => false,
                 Watch::Kernel(fd) => fd != entry.fd && handles::poll_now(fd, entry.events) != 0,
-                Watch::Nobody => {
-                    some |= self.named[position] != Named::Told;
-                    true
-                }
+                Watch::Nobody => self.named[position] != Named::Told,
             };
             if told {
-                self.named[position] = Named::Told;
+                self.note_told(position, entry);
+                some = true;
             }
         }
         some
