@@ -81,14 +81,15 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> Re
         if !fits {
             return Err(Reason::Closed);
         }
-        let unmet = if !socket.kin.may_pair() {
-            Some(Reason::SharedWithOtherProcess)
-        } else {
-            (!link.occupy(slot, index)).then_some(Reason::NoMemory)
-        };
-        if let Some(reason) = unmet {
+        let put_off = |reason| {
             search::put_off(socket, reason);
-            return Err(reason);
+            Err(reason)
+        };
+        if !socket.kin.may_pair() {
+            return put_off(Reason::SharedWithOtherProcess);
+        }
+        if !link.occupy(slot, index) {
+            return put_off(Reason::NoMemory);
         }
         socket.kin.begin_ownership();
         if inherit::was_shared(socket) {

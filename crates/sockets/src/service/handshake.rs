@@ -67,6 +67,21 @@ pub(super) fn shown_no_more(socket: &Socket, generation: u32) {
     }
 }
 
+/// Whether nothing has come about since the search that keeps the stream from being attached: the peer is not to
+/// attach its end then.
+fn may_go_on(socket: &Socket) -> Result<(), Reason> {
+    if !socket.kin.may_pair() {
+        return Err(Reason::SharedWithOtherProcess);
+    }
+    if let Some(reason) = quiet::look_around() {
+        return Err(reason);
+    }
+    if !has_room() {
+        return Err(Reason::NoMemory);
+    }
+    Ok(())
+}
+
 impl Handshake {
     fn refuse(self, reason: Reason) {
         if let State::Introduced { own_bell, .. } = self.state {
@@ -196,15 +211,7 @@ impl Work {
         if socket.generation.load(Relaxed) != handshake.generation || !socket.may_be_paired() {
             return Err(Reason::Closed);
         }
-        if !socket.kin.may_pair() {
-            return Err(Reason::SharedWithOtherProcess);
-        }
-        if let Some(reason) = quiet::look_around() {
-            return Err(reason);
-        }
-        if !has_room() {
-            return Err(Reason::NoMemory);
-        }
+        may_go_on(socket)?;
         let control = handshake.control;
         let state = self.hello(socket, handshake.generation, &handshake.tuple, control)?;
         let data = tag::HANDSHAKE | control as u64;
@@ -226,16 +233,7 @@ impl Work {
         if received.passed_count != 2 || !same_ends(&message.tuple.reversed(), &handshake.tuple) {
             return Err(Reason::RefusedByPeer);
         }
-        // The peer is not to attach what cannot be attached here.
-        if !socket.kin.may_pair() {
-            return Err(Reason::SharedWithOtherProcess);
-        }
-        if let Some(reason) = quiet::look_around() {
-            return Err(reason);
-        }
-        if !has_room() {
-            return Err(Reason::NoMemory);
-        }
+        may_go_on(socket)?;
         let owner = self.owner(&handshake.tuple, handshake.control)?;
         if !shows_other_end(received, 0, &owner) {
             return Err(Reason::NotTheOwner);

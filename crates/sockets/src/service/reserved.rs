@@ -43,13 +43,13 @@ impl Work {
 
     /// This process has the stream alone.
     pub(super) fn follow_now(&mut self, index: u32, generation: u32) {
-        self.drop_unwanted();
         let socket = pool::get(index);
         if socket.generation.load(Relaxed) != generation {
             return;
         }
         socket.has_reserved.store(false, Relaxed);
-        match self.reserved.iter().position(|it| it.index == index) {
+        let is_its = |it: &Reserved| it.index == index && it.generation == generation;
+        match self.reserved.iter().position(is_its) {
             Some(at) => {
                 let reserved = self.reserved.swap_remove(at);
                 self.follow(reserved);
