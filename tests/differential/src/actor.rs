@@ -194,15 +194,20 @@ impl Actor {
 
     /// The client connects, the server accepts, and the stream gets its history.
     pub fn pair(&self, place: &Place) -> Fd {
-        let fd = match self.side {
-            Side::Client => self.connect(place),
-            Side::Server => socket::accept(place.fd).fd("accept"),
-        };
+        let fd = self.new_stream(place);
         self.warm(fd);
         if !self.blocks {
             socket::set_nonblocking(fd, true);
         }
         fd
+    }
+
+    /// One that has carried nothing.
+    pub fn new_stream(&self, place: &Place) -> Fd {
+        match self.side {
+            Side::Client => self.connect(place),
+            Side::Server => socket::accept(place.fd).fd("accept"),
+        }
     }
 
     pub fn connect(&self, place: &Place) -> Fd {
@@ -303,26 +308,28 @@ impl Actor {
         &answer[..count] == b"yes"
     }
 
+    /// A question of the client's on each stream, and then the answers.
+    pub fn exchange_on(&self, streams: &[Fd]) {
+        for &fd in streams {
+            if self.is_client() {
+                assert_eq!(io::send(fd, b"pingping", 0).count(), Some(8), "question");
+            } else {
+                assert_eq!(crate::pattern::receive_text(fd, 8), "pingping", "question");
+                assert_eq!(io::send(fd, b"pongpong", 0).count(), Some(8), "answer");
+            }
+        }
+        if self.is_client() {
+            for &fd in streams {
+                assert_eq!(crate::pattern::receive_text(fd, 8), "pongpong", "answer");
+            }
+        }
+    }
+
     /// Warms all streams of one listener at once; they were made in the same order at both sides.
     pub fn warm_all(&self, place: &Place, streams: &[Fd]) {
         let question = format!("?all-upgraded {} {}", place.port, streams.len());
-        let exchange = || {
-            for &fd in streams {
-                if self.is_client() {
-                    io::send(fd, b"pingping", 0).value("warm-up");
-                } else {
-                    assert_eq!(crate::pattern::receive_text(fd, 8), "pingping", "warm-up");
-                    io::send(fd, b"pongpong", 0).value("warm-up");
-                }
-            }
-            if self.is_client() {
-                for &fd in streams {
-                    assert_eq!(crate::pattern::receive_text(fd, 8), "pongpong", "warm-up");
-                }
-            }
-        };
         for _ in 0..ROUNDS_MAX {
-            (0..8).for_each(|_| exchange());
+            (0..8).for_each(|_| self.exchange_on(streams));
             if self.told_by_client(|| u64::from(self.ask(&question))) == 1 {
                 return;
             }

@@ -2,7 +2,7 @@
 //! the reason. The other scenarios of these calls compare what they do.
 
 use super::{scenarios, Scenario, Settings};
-use crate::actor::{Actor, Side};
+use crate::actor::Actor;
 use crate::calls::socket::{self, set_int, Address};
 use crate::calls::stdio::{self, File};
 use crate::calls::{io, process, unusual, wait, Fd, Got};
@@ -265,26 +265,8 @@ fn calls_that_a_ring_serves_leave_it_there(a: &Actor) {
 fn streams_come_to_rings_however_many_came_before(a: &Actor) {
     for at_once in [300, 40, 280, 1] {
         let place = a.listen();
-        let streams: Vec<Fd> = (0..at_once)
-            .map(|_| match a.side {
-                Side::Client => a.connect(&place),
-                Side::Server => socket::accept(place.fd).fd("accept"),
-            })
-            .collect();
-        for _ in 0..20 {
-            a.client(|| {
-                for &fd in &streams {
-                    assert_eq!(io::send(fd, b"ping", 0).count(), Some(4));
-                }
-            });
-            a.server(|| {
-                for &fd in &streams {
-                    assert_eq!(receive_text(fd, 4), "ping");
-                    assert_eq!(io::send(fd, b"pong", 0).count(), Some(4));
-                }
-            });
-            a.client(|| streams.iter().for_each(|&fd| assert_eq!(receive_text(fd, 4), "pong")));
-        }
+        let streams: Vec<Fd> = (0..at_once).map(|_| a.new_stream(&place)).collect();
+        (0..20).for_each(|_| a.exchange_on(&streams));
         streams.into_iter().for_each(|fd| _ = socket::close(fd));
         a.server(|| _ = socket::close(place.fd));
         let s = a.stream();

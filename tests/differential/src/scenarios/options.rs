@@ -377,7 +377,7 @@ fn the_counts_of_a_new_stream_begin_with_it(a: &Actor) {
     let s = a.pair(&place);
     a.meet();
     socket::close(s);
-    let s = if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+    let s = a.new_stream(&place);
     // bytes_received and bytes_sent.
     a.note("counts", tcp_info(s)[128..136] == [0; 8] && tcp_info(s)[200..208] == [0; 8]);
     a.meet();

@@ -164,8 +164,7 @@ fn bytes_of_a_new_stream_and_of_an_old_one_are_told_in_order(a: &Actor) {
     let place = a.listen();
     let s = a.pair(&place);
     for old_first in [true, false] {
-        let t =
-            if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        let t = a.new_stream(&place);
         if actor::pairs_at_once() {
             // It does not stay on TCP.
             a.warm(t);

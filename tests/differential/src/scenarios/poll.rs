@@ -332,8 +332,7 @@ fn poll_and_select_are_woken_by_a_stream_that_pairs_meanwhile(a: &Actor) {
     let place = a.listen();
     let s = a.pair(&place);
     for by_poll in [true, false] {
-        let t =
-            if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        let t = a.new_stream(&place);
         wake(
             a,
             || {
@@ -688,8 +687,7 @@ fn a_poll_that_is_woken_asks_whom_its_number_names_by_then(a: &Actor) {
     let place = a.listen();
     for (replaced, was_on_ring) in [(true, false), (false, false), (true, true)] {
         let s = a.pair(&place);
-        let t =
-            if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        let t = a.new_stream(&place);
         if was_on_ring {
             a.warm(t);
             a.meet();
@@ -760,8 +758,7 @@ fn a_stream_in_the_place_of_a_full_one_takes_as_much(a: &Actor) {
     const MORE_THAN_A_RING: u64 = 1_500_000;
     let place = a.listen();
     let stream = || {
-        let s =
-            if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+        let s = a.new_stream(&place);
         a.warm(s);
         a.meet();
         s

@@ -485,7 +485,7 @@ fn wait_for_an_end(a: &Actor, s: Fd) {
 
 fn what_an_ended_child_has_set_is_the_streams(a: &Actor) {
     let place = a.listen();
-    let s = if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+    let s = a.new_stream(&place);
     a.server(|| {
         socket::set_nonblocking(s, true);
         let child = process::fork(|| {
@@ -727,7 +727,7 @@ fn exec_with_close_on_exec_ends_the_stream(a: &Actor) {
 /// The child had it from the start, and never closed it.
 fn a_stream_that_an_ended_child_had_goes_to_the_ring(a: &Actor) {
     let place = a.listen();
-    let s = if a.is_client() { a.connect(&place) } else { socket::accept(place.fd).fd("accept") };
+    let s = a.new_stream(&place);
     a.server(|| {
         let child = process::fork(|| 0);
         a.note("child", wait_for(child));
@@ -739,29 +739,12 @@ fn a_stream_that_an_ended_child_had_goes_to_the_ring(a: &Actor) {
     a.server(|| a.note("received", receive_text(s, 5)));
 }
 
-fn ping(a: &Actor, s: Fd) {
-    a.client(|| _ = io::send(s, b"ping", 0).value("ping"));
-    a.server(|| {
-        assert_eq!(receive_text(s, 4), "ping");
-        io::send(s, b"pong", 0).value("pong");
-    });
-    a.client(|| assert_eq!(receive_text(s, 4), "pong"));
-}
-
 /// As those of a server that forks to save its data.
 fn streams_that_began_beside_a_child_go_to_rings(a: &Actor) {
     for (forks, others) in [("server", 0), ("server", 1), ("client", 0), ("client", 1)] {
         let place = a.listen();
         let earlier: Vec<Fd> = (0..others).map(|_| a.pair(&place)).collect();
-        let streams: Vec<Fd> = (0..13)
-            .map(|_| {
-                if a.is_client() {
-                    a.connect(&place)
-                } else {
-                    socket::accept(place.fd).fd("accept")
-                }
-            })
-            .collect();
+        let streams: Vec<Fd> = (0..13).map(|_| a.new_stream(&place)).collect();
         let this_forks = (forks == "client") == a.is_client();
         for &s in &streams {
             // Received in so many messages that its end is the first to look for the other.
@@ -779,9 +762,7 @@ fn streams_that_began_beside_a_child_go_to_rings(a: &Actor) {
             })
         });
         a.meet();
-        for _ in 0..20 {
-            streams.iter().for_each(|&s| ping(a, s));
-        }
+        (0..20).for_each(|_| a.exchange_on(&streams));
         a.meet();
         [out, into].into_iter().for_each(|fd| _ = socket::close(fd));
         if let Some(child) = child {

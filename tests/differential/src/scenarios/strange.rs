@@ -191,10 +191,7 @@ fn a_low_water_mark_of_the_listener_is_inherited(a: &Actor) {
     a.server(|| {
         a.note("mark", set_int(place.fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 5));
     });
-    let s = match a.is_client() {
-        true => a.connect(&place),
-        false => socket::accept(place.fd).fd("accept"),
-    };
+    let s = a.new_stream(&place);
     exchange(a, s);
     a.client(|| a.note("below the mark", io::send(s, b"abc", 0)));
     a.server(|| {
@@ -211,10 +208,7 @@ fn a_low_water_mark_of_the_listener_is_inherited(a: &Actor) {
 fn a_process_that_locks_its_memory_stays_small(a: &Actor) {
     let place = a.listen();
     a.note("mlockall", strange::lock_memory_to_come());
-    let s = match a.is_client() {
-        true => a.connect(&place),
-        false => socket::accept(place.fd).fd("accept"),
-    };
+    let s = a.new_stream(&place);
     exchange(a, s);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -226,10 +220,7 @@ fn a_process_that_locks_its_memory_stays_small(a: &Actor) {
 fn a_process_with_few_addresses_has_them_all(a: &Actor) {
     let place = a.listen();
     a.note("limit", strange::limit_addresses_to_come(400 << 20));
-    let s = match a.is_client() {
-        true => a.connect(&place),
-        false => socket::accept(place.fd).fd("accept"),
-    };
+    let s = a.new_stream(&place);
     exchange(a, s);
     a.note("has nearly all", strange::mappable(300 << 20));
     exchange(a, s);

@@ -457,10 +457,7 @@ fn talk(a: &Actor, s: Fd) {
 /// Connects without looking at the carrier: there may be no number left for one.
 fn another_stream(a: &Actor) -> Fd {
     let place = a.listen();
-    let s = match a.is_client() {
-        true => a.connect(&place),
-        false => socket::accept(place.fd).fd("accept"),
-    };
+    let s = a.new_stream(&place);
     a.meet();
     if place.fd >= 0 {
         socket::close(place.fd);
