@@ -288,6 +288,12 @@ pub fn sleep_unless_handled<T>(
     result
 }
 
+/// The calling thread does not come back from [`sleep_unless_handled`]: it was cancelled in its sleep.
+pub fn forget_limit() {
+    // SAFETY: the calling thread's own.
+    unsafe { (&raw mut (*local::thread()).limit).write_volatile(null_mut()) };
+}
+
 /// A handler is about to run. It may not come back to where the thread was (longjmp(3)).
 pub(crate) fn note_handler(restarts: bool) {
     let Handled { all, interrupting } = handled();

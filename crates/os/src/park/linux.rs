@@ -13,24 +13,31 @@ use crate::{clock, sys, Errno, Result};
 pub fn wait(word: &AtomicU32, value: u32, timeout_ns: Option<u64>) -> Result<()> {
     let span = timeout_ns.map(clock::span);
     let pointer = span.as_ref().map_or(core::ptr::null(), |s| s as *const _);
-    // SAFETY: the word is mapped; the timespec outlives the call.
-    unsafe { sys!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, pointer) }.map(|_| ())
+    // SAFETY: the timespec outlives the call.
+    unsafe { wait_within(word, value, pointer) }
+}
+
+/// # Safety
+/// `limit` is null or leads to a valid time.
+unsafe fn wait_within(word: &AtomicU32, value: u32, limit: *const libc::timespec) -> Result<()> {
+    // SAFETY: the word is mapped; the rest is the caller's word.
+    unsafe { sys!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit) }.map(|_| ())
 }
 
 /// As [`wait`], and a cancellation point (pthreads(7)): if the thread is cancelled meanwhile, it ends
-/// here, after `farewell(argument)`.
+/// here, after `farewell(argument)`. `limit` is null for a wait without end.
 ///
 /// # Safety
-/// `farewell` may be called with `argument`, on this thread, while the sleep lasts; it does not
+/// `limit` is null or leads to a valid time as long as the sleep lasts. `farewell` may be called with `argument`, on this thread, while the sleep lasts; it does not
 /// unwind. The caller's frames own nothing that must be dropped.
 pub unsafe fn wait_cancellable(
     word: &AtomicU32,
     value: u32,
-    timeout_ns: Option<u64>,
+    limit: *const libc::timespec,
     farewell: unsafe extern "C" fn(*mut c_void),
     argument: *mut c_void,
 ) -> Result<()> {
-    let mut sleep = Sleep { word, value, timeout_ns, slept: Ok(()) };
+    let mut sleep = Sleep { word, value, limit, slept: Ok(()) };
     // SAFETY: `Sleep::sleep` takes one, which outlives the call; the rest is the caller's promise.
     unsafe { call_cancellable(Sleep::sleep, (&raw mut sleep).cast(), farewell, argument) };
     sleep.slept
@@ -41,7 +48,7 @@ pub unsafe fn wait_cancellable(
 struct Sleep<'a> {
     word: &'a AtomicU32,
     value: u32,
-    timeout_ns: Option<u64>,
+    limit: *const libc::timespec,
     slept: Result<()>,
 }
 
@@ -60,7 +67,8 @@ impl Sleep<'_> {
             // SAFETY: a place for the kind before; this frame owns nothing that must be dropped.
             unsafe { pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &raw mut kind) };
         }
-        sleep.slept = wait(sleep.word, sleep.value, sleep.timeout_ns);
+        // SAFETY: the caller's word.
+        sleep.slept = unsafe { wait_within(sleep.word, sleep.value, sleep.limit) };
         if BIDS_FAREWELL {
             // SAFETY: as above.
             unsafe { pthread_setcanceltype(kind, &raw mut kind) };

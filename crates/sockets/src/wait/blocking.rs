@@ -307,21 +307,32 @@ impl Patience {
             return woken;
         }
         let before = self.handled;
-        // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop.
-        let slept = unsafe { park::wait_cancellable(word, value, left, cancelled, self.name()) };
+        let name = self.name();
+        let wait = |limit| {
+            // SAFETY: `cancelled` takes what `name` gives, and no frame of ours has anything to drop; the limit is
+            // none, or lives as long as the sleep.
+            unsafe { park::wait_cancellable(word, value, limit, cancelled, name) }
+        };
+        // Without an end, the kernel goes on behind handlers that ran before as behind those that run in the sleep.
+        let slept = match left {
+            None => Some(wait(core::ptr::null())),
+            Some(left) => critical::sleep_unless_handled(before, clock::span(left), wait),
+        };
         policy.slept(clock::now_ns() - self.began);
         let now = critical::handled();
-        let told = matches!(slept, Err(error) if error.0 == libc::EINTR);
+        let ended = |number| matches!(slept, Some(Err(error)) if error.0 == number);
+        let told = ended(libc::EINTR);
         // Behind a handler with SA_RESTART the kernel may have begun the sleep anew by itself.
         if told || limit.is_none() && now.interrupting == self.handled.interrupting {
             self.handled = now;
         }
-        match slept {
-            Err(error) if error.0 == libc::ETIMEDOUT => Woken::TimedOut,
-            Err(error) if error.0 == libc::EINTR && signals::restarts(before) => Woken::Restarted,
-            Err(error) if error.0 == libc::EINTR => Woken::Interrupted,
-            _ => Woken::Look,
+        if told {
+            return if signals::restarts(before) { Woken::Restarted } else { Woken::Interrupted };
         }
+        let over = ended(libc::ETIMEDOUT);
+        // One that ran just before the sleep has taken the limit away.
+        let heard = if over || slept.is_none() { self.heard() } else { None };
+        heard.unwrap_or(if over { Woken::TimedOut } else { Woken::Look })
     }
 }
 
@@ -382,6 +393,7 @@ const NOT_COUNTED: usize = usize::MAX;
 
 /// The thread was cancelled in its sleep: a close may be waiting for it.
 unsafe extern "C" fn cancelled(name: *mut c_void) {
+    critical::forget_limit();
     let name = name as usize;
     if name == NOT_COUNTED {
         return;

@@ -429,6 +429,7 @@ impl Sleeper<'_> {
     unsafe extern "C" fn cancelled(itself: *mut c_void) {
         // SAFETY: the caller's word.
         let sleeper = unsafe { &mut *itself.cast::<Sleeper>() };
+        critical::forget_limit();
         sleeper.wake();
         sleeper.held.let_go();
         sleeper.bell_box.give_back();
