@@ -104,7 +104,8 @@ pub fn a_stream_that_rests_gives_its_memory_back(stage: &Stage) -> Outcome {
 
 pub fn python_serves_files_to_curl(stage: &Stage) -> Outcome {
     let (root, port) = (stage.folder("www"), stage.port());
-    let wanted = content(5, 16 << 20);
+    // What TCP carries in 30 ms: a thread that a meeting needs may wait for a core as long as 16 MB take.
+    let wanted = content(5, 64 << 20);
     stage.file("www/file", &wanted);
     let mut server = stage
         .application("python3")
