@@ -11,8 +11,8 @@ pub const SMALL: u32 = 8;
 pub const LARGE: u32 = 131_072;
 /// Streams that are active where many are.
 pub const MANY_ACTIVE: u32 = 100;
-/// Idle streams use so little that it takes a while to show.
-const IDLE_SECONDS_MIN: f64 = 2.0;
+/// Idle streams use so little that it takes a while to show, and to outweigh the messages around it.
+const IDLE_SECONDS_MIN: f64 = 5.0;
 
 pub struct Plan {
     pub rounds: u32,

@@ -31,6 +31,8 @@ const STREAMS_PER_FURTHER_PASS: usize = 50;
 const PASSES_MAX: usize = 135;
 /// Before each pass and after the last: what set-up leaves to other threads goes on meanwhile.
 const SETTLE: Duration = Duration::from_millis(60);
+/// Before streams count as idle: memory that they no longer need is given back once, within some two seconds.
+const SETTLE_TO_IDLE: Duration = Duration::from_secs(3);
 const OUTSTANDING_AT_SET_UP: usize = 32;
 const READ_BYTES: usize = 16 * 1024;
 /// What the listening descriptor is called.
@@ -96,6 +98,7 @@ pub fn ask(way: Way, at: &str, case: &Case, clock: impl Fn() -> Clock) -> Result
 /// The client of `idle`.
 pub fn rest(way: Way, at: &str, case: &Case, seconds: f64) -> Result<Outcome> {
     let mut client = Client::new(way, at, case)?;
+    std::thread::sleep(SETTLE_TO_IDLE);
     client.mark(START)?;
     let (start, cpu_before) = (Instant::now(), child::cpu_seconds());
     let end = start + Duration::from_secs_f64(seconds);
