@@ -160,6 +160,18 @@ impl Consumer {
         claimed
     }
 
+    /// Offset behind the last byte that is known.
+    #[inline(always)]
+    pub fn seen(&self) -> u64 {
+        self.cached_tail
+    }
+
+    /// Whether the writer has said that bytes behind those known are about to be shown, in the middle of a send.
+    #[inline]
+    pub fn is_amid_a_send(&self) -> bool {
+        self.direction().wake.going_to.load(Relaxed) > self.cached_tail
+    }
+
     /// After releasing: the ways in which the writer must be woken, 0 if it is awake.
     #[inline(always)]
     pub fn take_space_waiters(&self) -> u32 {

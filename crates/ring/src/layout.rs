@@ -53,7 +53,9 @@ pub struct WakeLine {
     /// When the writer's side marked the stream for its reader last, in the clock of the link. Here, since
     /// who marks has just asked for the reader's wish, and who is told looks at it next.
     pub marked_at: AtomicU64,
-    spare: [u64; 3],
+    /// Offset up to which a send that is shown in pieces goes on without waiting; stored by the writer alone.
+    pub going_to: AtomicU64,
+    spare: [u64; 2],
 }
 
 /// One direction of a stream: everything but its bytes.
@@ -104,7 +106,8 @@ impl Default for WakeLine {
             origin: AtomicU64::new(0),
             shut: AtomicU64::new(0),
             marked_at: AtomicU64::new(0),
-            spare: [0; 3],
+            going_to: AtomicU64::new(0),
+            spare: [0; 2],
         }
     }
 }
@@ -132,5 +135,5 @@ const _: () = {
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);
     assert!(offset_of!(WakeLine, origin) == 16 && offset_of!(WakeLine, shut) == 24);
-    assert!(offset_of!(WakeLine, marked_at) == 32);
+    assert!(offset_of!(WakeLine, marked_at) == 32 && offset_of!(WakeLine, going_to) == 40);
 };

@@ -374,6 +374,13 @@ impl Producer {
         self.published = self.tail;
     }
 
+    /// Tells the reader that `more` bytes behind those staged are about to be shown. It is a hint: a reader that is
+    /// in the middle of them waits a moment for the rest.
+    #[inline]
+    pub fn announce(&self, more: usize) {
+        self.direction().wake.going_to.store(self.tail.wrapping_add(more as u64), Relaxed);
+    }
+
     /// Copies bytes `from..from + len`, written before, back out of the ring, to send them by
     /// another carrier. `from` is at or after the reader's head; `Corrupt` if it is known not to be,
     /// or if that much was not written.

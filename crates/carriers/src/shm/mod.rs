@@ -47,7 +47,7 @@ impl Carrier for Shm {
 /// longer one.
 pub const WHOLE: usize = 32 * 1024;
 
-/// What follows is shown in pieces, so that both sides copy at the same time. Where they come from
+/// What follows is announced and shown in pieces, so that both sides copy at the same time. Where they come from
 /// and where they go fit into a core's nearest cache together (48 KiB on recent Xeons, 32 on others): pieces of
 /// 32 KiB take a quarter longer there (docs/speed.md).
 pub const PIECE: usize = 16 * 1024;

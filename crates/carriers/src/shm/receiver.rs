@@ -2,7 +2,10 @@
 // UNSAFETY: attaches to the link's memory and copies into the program's.
 #![allow(unsafe_code)]
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use shunt_link::Link;
+use shunt_os::{clock, raw};
 use shunt_ring::{Consumer, FUTEX};
 use shunt_stream::{End, Words};
 
@@ -75,7 +78,7 @@ impl Receiver {
     #[inline(always)]
     pub unsafe fn try_receive_part(&mut self, part: Part) -> Result<usize, Failure> {
         // SAFETY: the caller's promise.
-        let count = unsafe { read_in_pieces(&mut self.ring, part) }?;
+        let count = unsafe { self.read_in_pieces(part) }?;
         if count > 0 {
             self.released()?;
         }
@@ -200,10 +203,14 @@ impl Receiver {
         part: Part,
         how: How,
     ) -> Result<usize, Failure> {
+        if how.peek {
+            let wanted = already.saturating_add(part.len);
+            while self.ring.available_at_least(wanted)? < wanted && self.more_comes() {}
+        }
         let ring = &mut self.ring;
         let count = match (how.peek, how.discard) {
             // SAFETY: the caller's promise.
-            (false, false) => unsafe { read_in_pieces(ring, part) }?,
+            (false, false) => unsafe { self.read_in_pieces(part) }?,
             // SAFETY: the caller's promise.
             (true, false) => unsafe { ring.peek(already, part.base, part.len) }?,
             (false, true) => {
@@ -218,23 +225,60 @@ impl Receiver {
         };
         Ok(count)
     }
-}
 
-/// A long read gives room back piece by piece, so that the writer goes on meanwhile.
-///
-/// # Safety
-/// As for `try_receive`.
-#[inline(always)]
-unsafe fn read_in_pieces(ring: &mut Consumer, part: Part) -> Result<usize, Failure> {
-    let mut total = 0;
-    while total < part.len {
-        let piece = (part.len - total).min(PIECE);
-        // SAFETY: within the caller's part.
-        let count = unsafe { ring.read(part.base.wrapping_add(total), piece) }?;
-        total += count;
-        if count < piece {
-            break;
+    /// A long read gives room back piece by piece, so that the writer goes on meanwhile. What the writer is in the
+    /// middle of sending is taken together, as TCP mostly has it by the time its reader runs.
+    ///
+    /// # Safety
+    /// As for `try_receive`.
+    #[inline(always)]
+    unsafe fn read_in_pieces(&mut self, part: Part) -> Result<usize, Failure> {
+        let mut total = 0;
+        while total < part.len {
+            let piece = (part.len - total).min(PIECE);
+            // SAFETY: within the caller's part.
+            let count = unsafe { self.ring.read(part.base.wrapping_add(total), piece) }?;
+            total += count;
+            if count < piece && (total == 0 || !self.more_comes()) {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Whether bytes come behind those that are known, of a send that is under way. Its writer is copying them; it
+    /// may have lost its core, or be gone.
+    #[inline(always)]
+    fn more_comes(&self) -> bool {
+        self.ring.is_amid_a_send() && self.await_more()
+    }
+
+    #[cold]
+    fn await_more(&self) -> bool {
+        /// A piece takes 1 us to copy, or 10 where the cores are far apart; after this the writer may want the core.
+        const ALONE_NS: u64 = 3_000;
+        const NS_MAX: u64 = 30_000;
+        const LOOKS: u32 = 16;
+        let known = self.ring.seen();
+        let began = clock::now_ns();
+        loop {
+            for _ in 0..LOOKS {
+                if self.ring.poll_word().load(Relaxed) != known {
+                    return true;
+                }
+                if !self.ring.is_amid_a_send() {
+                    // It has found no room.
+                    return false;
+                }
+                core::hint::spin_loop();
+            }
+            let waited = clock::now_ns() - began;
+            if waited >= NS_MAX {
+                return false;
+            }
+            if waited >= ALONE_NS {
+                raw::sched_yield();
+            }
         }
     }
-    Ok(total)
 }

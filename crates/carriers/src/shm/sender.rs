@@ -162,12 +162,13 @@ impl Half for Sender {
 }
 
 impl crate::Sender for Sender {
-    /// All parts are one publication, long ones apart.
+    /// All parts are one publication, long ones apart: these are announced, for a reader to take them together.
     #[inline]
     unsafe fn try_send(&mut self, parts: impl Iterator<Item = Part>) -> Result<Sent, Failure> {
         let (mut total, mut staged) = (0, 0);
         let mut full = false;
-        'parts: for part in parts {
+        let mut parts = parts.peekable();
+        'parts: while let Some(part) = parts.next() {
             let mut done = 0;
             while done < part.len {
                 let piece = (part.len - done).min(PIECE);
@@ -175,15 +176,24 @@ impl crate::Sender for Sender {
                 let count = unsafe { self.ring.stage_copy(part.base.wrapping_add(done), piece) }?;
                 done += count;
                 staged += count;
+                full = count < piece;
                 if staged >= if total == 0 { WHOLE } else { PIECE } {
+                    let next = parts.peek().map_or(0, |part| part.len);
+                    self.ring.announce(if full {
+                        0
+                    } else {
+                        (part.len - done).saturating_add(next)
+                    });
                     self.publish();
                     total += core::mem::take(&mut staged);
                 }
-                full = count < piece;
                 if full {
                     break 'parts;
                 }
             }
+        }
+        if full && total > 0 {
+            self.ring.announce(0);
         }
         if staged > 0 {
             self.publish();

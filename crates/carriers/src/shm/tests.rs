@@ -11,7 +11,7 @@ use shunt_stream::{End as Word, Reader, Words, Writer};
 
 use crate::conformance::subject::{slot_pair, up, End, ShmSubject, Subject, RING_BYTES, SLOT};
 use crate::conformance::{await_ready, receive, send};
-use crate::shm::Shm;
+use crate::shm::{Shm, WHOLE};
 use crate::{Failure, How, Part, Received, Sender, Sent, Shut};
 
 const RING: usize = RING_BYTES as usize;
@@ -124,6 +124,64 @@ fn a_sender_is_woken_for_a_quarter_of_the_ring_and_not_for_less() {
     assert_ne!(space_wanted(&far) & FUTEX, 0);
     assert_eq!(receive(&mut far.receiver, &mut [0], How::TAKE), got(1));
     assert_eq!(space_wanted(&far) & FUTEX, 0);
+}
+
+/// Shows [`WHOLE`] bytes, of a send that goes on for `more`.
+fn show(sender: &mut crate::shm::Sender, more: usize) {
+    let bytes = [1; WHOLE];
+    // SAFETY: the bytes are this function's own.
+    let staged = unsafe { sender.ring().stage_copy(bytes.as_ptr(), WHOLE) };
+    assert_eq!(staged, Ok(WHOLE));
+    sender.ring().announce(more);
+    sender.publish();
+}
+
+#[test]
+fn a_send_that_is_shown_in_pieces_is_taken_together() {
+    let (mut near, mut far) = slot_pair(4 * WHOLE as u32);
+    up(&mut near.sender, &mut far.receiver, 0);
+    let (mut room, mut sent) = ([0; 2 * WHOLE], 0);
+    // Who sends the rest may be without a core for longer than a reader waits.
+    let together = (0..1000).any(|_| {
+        show(&mut near.sender, WHOLE);
+        sent += 2 * WHOLE as u64;
+        let words = near.sender.words();
+        let rest = std::thread::scope(|scope| {
+            let sender = &mut near.sender;
+            scope.spawn(move || {
+                while words.head() < sent - WHOLE as u64 {
+                    std::thread::yield_now();
+                }
+                show(sender, 0);
+            });
+            let first = receive(&mut far.receiver, &mut room, How::TAKE);
+            first != got(2 * WHOLE)
+        });
+        if rest {
+            assert_eq!(receive(&mut far.receiver, &mut room, How::TAKE), got(WHOLE));
+        }
+        !rest
+    });
+    assert!(together, "the rest came right behind the beginning, 1000 times");
+}
+
+#[test]
+fn what_was_announced_and_does_not_come_is_not_waited_for_long() {
+    for how in [How::PEEK, How::TAKE] {
+        let (mut near, mut far) = slot_pair(4 * WHOLE as u32);
+        up(&mut near.sender, &mut far.receiver, 0);
+        show(&mut near.sender, 1);
+        assert_eq!(receive(&mut far.receiver, &mut [0; 2 * WHOLE], how), got(WHOLE));
+    }
+}
+
+#[test]
+fn a_send_that_found_no_room_announces_nothing() {
+    let (mut near, mut far) = slot_pair(4 * WHOLE as u32);
+    up(&mut near.sender, &mut far.receiver, 0);
+    assert_eq!(send(&mut near.sender, &[1; 5 * WHOLE]), Ok(Sent::Took(4 * WHOLE)));
+    assert_eq!(far.receiver.available(), Ok(4 * WHOLE));
+    assert!(!far.receiver.ring.is_amid_a_send());
 }
 
 fn own_bell_rings(link: &Link) -> bool {
