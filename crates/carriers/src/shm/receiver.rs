@@ -91,6 +91,16 @@ impl Receiver {
         Ok(self.ring.available_fresh()?)
     }
 
+    /// As [`available`](Self::available), of a send that is under way all of it, up to `wanted` bytes.
+    pub fn settled(&mut self, wanted: usize) -> Result<usize, Failure> {
+        loop {
+            let known = self.ring.available_at_least(wanted)?;
+            if known >= wanted || !self.more_comes() {
+                return Ok(known);
+            }
+        }
+    }
+
     /// Takes bytes of what a writer has left, which other processes may take as well: whoever comes first.
     ///
     /// # Safety
@@ -204,8 +214,7 @@ impl Receiver {
         how: How,
     ) -> Result<usize, Failure> {
         if how.peek {
-            let wanted = already.saturating_add(part.len);
-            while self.ring.available_at_least(wanted)? < wanted && self.more_comes() {}
+            self.settled(already.saturating_add(part.len))?;
         }
         let ring = &mut self.ring;
         let count = match (how.peek, how.discard) {

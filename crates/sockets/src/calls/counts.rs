@@ -43,7 +43,7 @@ pub(super) fn unread(socket: &Socket) -> Option<c_int> {
     let direction = crate::wait::blocking::direction(socket, false)?;
     let bytes = match recv.reader.on() {
         ReaderOn::Ring => {
-            let ring = recv.consumer.as_mut().map(shm::Receiver::available)?.ok()? as u64;
+            let ring = recv.consumer.as_mut()?.settled(usize::MAX).ok()? as u64;
             let ended = matches!(End::decode(direction.end()), Ok(End::Down(_)));
             ring + if ended { tcp::readable(fd).unwrap_or(0) } else { 0 }
         }
