@@ -7,7 +7,6 @@ use libc::iovec;
 use shunt_link::elsewhere;
 use shunt_os::critical::{self, Handled};
 use shunt_os::{memory, threads};
-use shunt_stats::Reason;
 
 use crate::pool::{self, Mode, Socket};
 pub use crate::receive::usual::receive_at_once;
@@ -213,8 +212,8 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
             wait_or_end(began, fd, flags, libc::POLLOUT)
         }
         Found::Plain(index, socket) => {
-            if flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
-                attach::leave(index, Reason::UrgentData);
+            if let Some(reason) = send::kernels_alone(flags) {
+                attach::leave(index, reason);
             }
             let generation = socket.generation.load(Acquire);
             let request = send::Request { fd, generation, vector, flags };

@@ -63,6 +63,15 @@ enum Attempt {
 /// After a ring was left because it stayed full: sends on TCP before it is taken again.
 const SENDS_BEFORE_UP: u32 = 4;
 
+/// Why only the kernel can send with these flags, if it is so.
+#[inline]
+pub fn kernels_alone(flags: i32) -> Option<Reason> {
+    if flags & libc::MSG_OOB != 0 {
+        return Some(Reason::UrgentData);
+    }
+    (flags & (libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0).then_some(Reason::ZeroCopy)
+}
+
 /// Sends as `sendmsg` does on a connected TCP socket. One that is not attached yet may be before all is sent.
 pub fn send(
     index: u32,
@@ -70,9 +79,7 @@ pub fn send(
     request: Request<'_>,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    if request.flags & (libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN) != 0 {
-        let reason =
-            if request.flags & libc::MSG_OOB != 0 { Reason::UrgentData } else { Reason::ZeroCopy };
+    if let Some(reason) = kernels_alone(request.flags) {
         attach::leave(index, reason);
     }
     let wanted = wanted(request.vector);
