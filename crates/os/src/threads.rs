@@ -1,6 +1,8 @@
 //! Whether this process has one thread only: then nobody can be in each other's way, and a word that
 //! threads share needs no locked instruction.
 
+#[cfg(target_arch = "x86_64")]
+use core::arch::asm;
 use core::ffi::c_char;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
@@ -26,6 +28,24 @@ pub fn start() {
     // SAFETY: two NUL-terminated names.
     let found = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name, c"GLIBC_PRIVATE".as_ptr()) };
     COUNT.store(found.cast(), Relaxed);
+}
+
+/// Whether the caller has a thread's data. A child that clone(2) gave a thread pointer to zeros of its own
+/// (CLONE_VM with CLONE_SETTLS, as Chromium's sandbox does) has none, and can call nothing that uses them, such as
+/// `errno`. On x86 it could make no system call by way of libc.
+#[inline(always)]
+pub fn has_data() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let own: usize;
+        // SAFETY: reads the first word of a thread's data, which is its own address by the ABI.
+        unsafe {
+            asm!("mov {}, fs:[0]", out(reg) own, options(nostack, pure, readonly, preserves_flags));
+        }
+        own != 0
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    true
 }
 
 /// Whether no other thread of this process runs, nor will before the caller makes one.

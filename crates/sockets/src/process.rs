@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 
 use shunt_os::lock::Lock;
 use shunt_os::proc::{self, put_digits};
-use shunt_os::{mapping, raw, sys};
+use shunt_os::{mapping, raw, sys, threads};
 use shunt_readiness::policy;
 use shunt_stats::{Reason, Segment, SEGMENT_BYTES};
 
@@ -27,11 +27,11 @@ static BAD_SETTING: AtomicBool = AtomicBool::new(false);
 static PRELOAD: AtomicU64 = AtomicU64::new(0);
 static PAIRS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
-/// Whether calls are looked at at all. False before start-up has run, under `SHUNT=off`, and in
-/// a set-uid program.
+/// Whether calls are looked at at all. False before start-up has run, under `SHUNT=off`, in
+/// a set-uid program, and where there is no `errno` to keep.
 #[inline]
 pub fn enabled() -> bool {
-    ENABLED.load(Relaxed)
+    ENABLED.load(Relaxed) && threads::has_data()
 }
 
 /// Looks at calls again, or no more.

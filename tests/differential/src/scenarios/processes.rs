@@ -29,6 +29,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     workers_share_a_listening_socket,
     a_child_forked_before_connect_connects_itself,
     vfork_and_exec_disturb_nothing,
+    a_child_of_clone_without_a_threads_data_goes_its_way,
     posix_spawn_disturbs_nothing,
     system_disturbs_nothing,
     cat_echoes_as_standard_input_and_output,
@@ -564,6 +565,16 @@ fn vfork_and_exec_disturb_nothing(a: &Actor) {
         a.note("child", wait_for(child));
         let child = process::vfork_exec("/nonexistent", &["nonexistent"]);
         a.note("failed child", wait_for(child));
+        question_and_answer(a, s, &format!("round {round}"));
+    }
+}
+
+/// A program of 32 bits can make no call in such a child.
+fn a_child_of_clone_without_a_threads_data_goes_its_way(a: &Actor) {
+    let s = a.stream();
+    for round in 0..5 {
+        #[cfg(target_arch = "x86_64")]
+        a.note("child", wait_for(process::clone_without_data()));
         question_and_answer(a, s, &format!("round {round}"));
     }
 }
