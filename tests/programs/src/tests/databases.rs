@@ -142,6 +142,10 @@ fn postgresql(stage: &Stage) -> Result<Postgresql, Failure> {
         .args(["-D", &data, "-k", &sockets, "-p", &port.to_string()])
         .args(["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"])
         .listening_on(port)?;
+    // It listens before it has started up, and says so where pg_ctl looks.
+    let lock = stage.path("pg").join("data/postmaster.pid");
+    let says_ready = || std::fs::read_to_string(&lock).is_ok_and(|told| told.contains("ready"));
+    until("PostgreSQL's start", 20, says_ready)?;
     Ok(Postgresql { server, port })
 }
 
