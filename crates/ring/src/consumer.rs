@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 use crate::bytes::{Byte, Bytes};
 use crate::latest::{self, LATEST_BYTES};
 use crate::layout::Direction;
-use crate::sync::{acquire, release, AtomicU64, Point, Relaxed};
+use crate::sync::{acquire, release, Point, Relaxed};
 use crate::Corrupt;
 
 pub struct Consumer {
@@ -182,12 +182,6 @@ impl Consumer {
     #[inline]
     pub fn want_data(&self, bit: u32) -> u32 {
         self.direction().wake.want_data(bit)
-    }
-
-    /// The word that changes when bytes arrive, for spinning. Its value is not to be believed.
-    #[inline(always)]
-    pub fn poll_word(&self) -> &AtomicU64 {
-        &self.direction().producer.tail
     }
 
     /// Copies from the writer's line what is found there, and from the array what is not.

@@ -2,8 +2,6 @@
 // UNSAFETY: attaches to the link's memory and copies into the program's.
 #![allow(unsafe_code)]
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use shunt_link::Link;
 use shunt_os::{clock, raw};
 use shunt_ring::{Consumer, FUTEX};
@@ -272,7 +270,7 @@ impl Receiver {
         let began = clock::now_ns();
         loop {
             for _ in 0..LOOKS {
-                if self.ring.poll_word().load(Relaxed) != known {
+                if self.ring.direction().tail() != known {
                     return true;
                 }
                 if !self.ring.is_amid_a_send() {

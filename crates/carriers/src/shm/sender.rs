@@ -177,22 +177,19 @@ impl crate::Sender for Sender {
                 done += count;
                 staged += count;
                 full = count < piece;
-                if staged >= if total == 0 { WHOLE } else { PIECE } {
-                    let next = parts.peek().map_or(0, |part| part.len);
-                    self.ring.announce(if full {
-                        0
-                    } else {
-                        (part.len - done).saturating_add(next)
-                    });
-                    self.publish();
-                    total += core::mem::take(&mut staged);
-                }
                 if full {
                     break 'parts;
+                }
+                if staged >= if total == 0 { WHOLE } else { PIECE } {
+                    let next = parts.peek().map_or(0, |part| part.len);
+                    self.ring.announce((part.len - done).saturating_add(next));
+                    self.publish();
+                    total += core::mem::take(&mut staged);
                 }
             }
         }
         if full && total > 0 {
+            // What was announced does not come.
             self.ring.announce(0);
         }
         if staged > 0 {

@@ -146,7 +146,7 @@ fn a_send_that_is_shown_in_pieces_is_taken_together() {
         show(&mut near.sender, WHOLE);
         sent += 2 * WHOLE as u64;
         let words = near.sender.words();
-        let rest = std::thread::scope(|scope| {
+        let whole = std::thread::scope(|scope| {
             let sender = &mut near.sender;
             scope.spawn(move || {
                 while words.head() < sent - WHOLE as u64 {
@@ -154,13 +154,12 @@ fn a_send_that_is_shown_in_pieces_is_taken_together() {
                 }
                 show(sender, 0);
             });
-            let first = receive(&mut far.receiver, &mut room, How::TAKE);
-            first != got(2 * WHOLE)
+            receive(&mut far.receiver, &mut room, How::TAKE) == got(2 * WHOLE)
         });
-        if rest {
+        if !whole {
             assert_eq!(receive(&mut far.receiver, &mut room, How::TAKE), got(WHOLE));
         }
-        !rest
+        whole
     });
     assert!(together, "the rest came right behind the beginning, 1000 times");
 }
