@@ -167,6 +167,13 @@ def cases_told(path):
     return results, begun
 
 
+def tap(output):
+    """The number, name and result of each case in TAP (testanything.org), of those within others as well."""
+    cases = re.findall(r"^ *(not )?ok (\d+)(?: +- | +|$)(.*?)(# skip.*)?$", output, re.M | re.I)
+    for wrong, number, name, skipped in cases:
+        yield number, name.strip(), "skipped" if skipped else "failed" if wrong else "ok"
+
+
 def run_unittest(way, name, arguments, seconds_max, python="/usr/bin/python3", **how):
     """Runs Python's unittest; returns results by case."""
     told = way.folder / f"{name}.cases"
