@@ -1,4 +1,4 @@
-//! Whether this process has one thread only: then nobody can be in each other's way, and a word that
+//! Whether the caller is a thread of libc's at all, and whether this process has one only: then nobody can be in each other's way, and a word that
 //! threads share needs no locked instruction.
 
 #[cfg(target_arch = "x86_64")]

@@ -64,7 +64,7 @@ catalog! {
         Exec = "exec", "the descriptor was kept across exec";
         PassedDescriptor = "passed_descriptor", "the descriptor was passed to another process";
         UrgentData = "urgent_data", "urgent (out of band) data was used";
-        ZeroCopy = "zero_copy", "MSG_ZEROCOPY or TCP_ZEROCOPY_RECEIVE was asked for";
+        ZeroCopy = "zero_copy", "MSG_ZEROCOPY, MSG_FASTOPEN or TCP_ZEROCOPY_RECEIVE was asked for";
         Splice = "splice", "splice, tee or sendfile between sockets was used";
         UnsupportedOption = "unsupported_option", "a socket option was set that only the kernel serves";
         NestedEpoll = "nested_epoll", "an epoll set that holds it is itself in a set";

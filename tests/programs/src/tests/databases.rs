@@ -144,7 +144,10 @@ fn postgresql(stage: &Stage) -> Result<Postgresql, Failure> {
         .listening_on(port)?;
     // It listens before it has started up, and says so where pg_ctl looks.
     let lock = stage.path("pg").join("data/postmaster.pid");
-    let says_ready = || std::fs::read_to_string(&lock).is_ok_and(|told| told.contains("ready"));
+    let says_ready = || {
+        std::fs::read_to_string(&lock)
+            .is_ok_and(|told| told.lines().any(|line| line.trim() == "ready"))
+    };
     until("PostgreSQL's start", 20, says_ready)?;
     Ok(Postgresql { server, port })
 }
