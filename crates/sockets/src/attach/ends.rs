@@ -13,13 +13,13 @@ use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Words, WriterOn};
 
 use super::anew::look_anew;
 use super::fin::{fin_if_due, hold_fin, report_drained};
-use super::leave::await_answer;
+use super::leave::{await_answer, leave};
 use super::remains::{finish_for_dead, put_behind_tcp};
 use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
-use crate::pool::{Mode, RecvSide, SendSide, Socket};
-use crate::{inherit, service, wait};
+use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
+use crate::{inherit, receive, service, wait};
 
 /// The peer broke the rules, or bytes are lost beyond repair: the stream ends in a reset.
 #[cold]
@@ -99,7 +99,12 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             (false, true) => 0,
             (false, false) => libc::ECONNRESET,
         };
-        socket.death_error.store(error, Relaxed);
+        match error {
+            // What was noted when it left the ring stands.
+            0 => {}
+            libc::ECONNRESET => note_reset(socket),
+            error => socket.death_error.store(error, Relaxed),
+        }
         let offset = recv.offset;
         if recv.offset_known {
             recv.reader.writer_died(&incoming(link, slot), offset)?;
@@ -164,6 +169,61 @@ pub fn error_of_death(socket: &Socket) -> Option<i32> {
 pub fn is_behind_shutdown(socket: &Socket) -> bool {
     let by_program = |link| incoming(link, socket.slot.load(Relaxed)).writer_shut_by_program();
     !socket.shut_writing.load(Relaxed) && socket.link().is_some_and(by_program)
+}
+
+/// The peer died with bytes unread: this process is to be told of a reset, and whoever shares the stream.
+fn note_reset(socket: &Socket) {
+    owe_reset(socket);
+    socket.kin.note_reset();
+}
+
+/// A stream is about to leave its ring, no lock held: whether its peer died with bytes unread, of which the link has
+/// not heard yet. Behind its FIN they come too late to be told of by TCP.
+pub(super) fn look_for_death(socket: &Socket) {
+    let _held = socket.recv.lock();
+    let Some(link) = socket.link() else { return };
+    // Others of its family may have ended it, and read on.
+    let shares = || outgoing(link, socket.slot.load(Relaxed)).reader_shares();
+    let has_ended = || tcp::peer_has_ended(socket.fd.load(Relaxed));
+    let is_attached = socket.mode() == Mode::Attached;
+    if is_attached && has_ended() && !shares() && receive::has_died_unread(socket) {
+        note_reset(socket);
+    }
+}
+
+/// The peer died with bytes unread before this process, or this program, had the stream.
+pub fn owe_reset(socket: &Socket) {
+    socket.death_error.store(libc::ECONNRESET, Relaxed);
+}
+
+/// As [`owe_reset`], of one that was not known before: it is the kernel's but for that.
+pub fn begin_with_reset(index: u32) {
+    let socket = pool::get(index);
+    leave(index, Reason::PeerDied);
+    owe_reset(socket);
+    socket.set_mode(Mode::Left);
+}
+
+/// Whether nobody was told of it yet.
+pub fn is_reset_owed(socket: &Socket) -> bool {
+    matches!(socket.mode(), Mode::Attached | Mode::Left)
+        && socket.death_error.load(Relaxed) == libc::ECONNRESET
+        && error_of_death_is_due(socket)
+}
+
+/// A receive on a stream that has left its ring: whether it is told of that, behind the bytes.
+pub fn told_before_receive(socket: &Socket) -> bool {
+    if socket.death_error.load(Relaxed) != libc::ECONNRESET {
+        return false;
+    }
+    let _held = socket.recv.lock();
+    tcp::readable(socket.fd.load(Relaxed)) == Ok(0) && reset_by_death(socket)
+}
+
+/// A send on a stream that has left its ring: the error that it is told of.
+pub fn told_before_send(socket: &Socket) -> Option<i32> {
+    let is_due = socket.death_error.load(Relaxed) == libc::ECONNRESET;
+    is_due.then(|| take_error(socket)).flatten()
 }
 
 /// Whether nobody was told yet of the peer's death, whose error the kernel has by another name.
@@ -349,6 +409,9 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     let members = wait::epoll::forget_all(socket);
     if let (Mode::Attached, Some(service)) = (socket.mode(), service::running()) {
         service.forget_companion(socket);
+    }
+    if !alone {
+        look_for_death(socket);
     }
     // A child would hold the descriptor that an orphan is kept by.
     let _no_fork = (socket.mode() == Mode::Attached).then(inherit::no_fork);

@@ -9,7 +9,7 @@ use shunt_pairing::message::Kind;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
 
-use super::ends::{break_stream, error_of_death_is_due};
+use super::ends::{break_stream, error_of_death_is_due, look_for_death};
 use super::fin::fin_if_due;
 use super::stop::{ask_to_stop, await_stop, ANSWER_NS_MAX};
 use super::writer::{go_down, resend};
@@ -94,6 +94,7 @@ impl Leaving {
             Mode::Attached => {}
             _ => return None,
         }
+        look_for_death(socket);
         let begun = (|| -> Result<Option<Leaving>, Broken> {
             let mut recv = socket.recv.lock();
             let mut send = socket.send.lock();

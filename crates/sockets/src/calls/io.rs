@@ -119,6 +119,9 @@ pub fn receive(
                 return Outcome::Failed(libc::ECONNRESET);
             }
             drop(recv);
+            if attach::told_before_receive(socket) {
+                return Outcome::Failed(libc::ECONNRESET);
+            }
             wait_or_end(began, fd, flags, libc::POLLIN)
         }
     }
@@ -207,7 +210,10 @@ pub fn send(fd: c_int, vector: &[iovec], flags: c_int, genuine: impl FnOnce() ->
             elsewhere::note();
             Outcome::PassThrough
         }
-        Found::Left(_) => {
+        Found::Left(socket) => {
+            if let Some(number) = attach::told_before_send(socket) {
+                return Outcome::Failed(number);
+            }
             elsewhere::note();
             wait_or_end(began, fd, flags, libc::POLLOUT)
         }

@@ -166,14 +166,25 @@ fn size_set(index: u32, name: c_int) {
     }
 }
 
-/// Before `getsockopt`: one option is another way to receive.
+/// Before `getsockopt`: one option is another way to receive, and one takes the error of an end, which a child's
+/// parent may know by another name.
 pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
     const TCP_ZEROCOPY_RECEIVE: c_int = 35;
-    if (level, name) != (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) {
-        return;
-    }
-    if let Entry::Socket(index) = classify(fd) {
-        touch_or_leave(index, Reason::ZeroCopy);
+    match (level, name) {
+        (libc::IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) => {
+            if let Entry::Socket(index) = classify(fd) {
+                touch_or_leave(index, Reason::ZeroCopy);
+            }
+        }
+        (libc::SOL_SOCKET, libc::SO_ERROR) => match classify(fd) {
+            Entry::Socket(index)
+                if pool::get(index).mode() == Mode::Inherited && tcp::peer_has_ended(fd) =>
+            {
+                inherit::touch(index)
+            }
+            _ => {}
+        },
+        _ => {}
     }
 }
 

@@ -55,7 +55,9 @@ fn ends_before_its_wait(began: Handled, input: c_int, out: c_int, flags: c_uint)
 /// not know: it knows of an end.
 fn is_reset_by_death(stream: c_int) -> bool {
     let Entry::Socket(index) = table::get(stream) else { return false };
-    if pool::get(index).mode() != Mode::Attached || !tcp::peer_has_ended(stream) {
+    if !matches!(pool::get(index).mode(), Mode::Attached | Mode::Left)
+        || !tcp::peer_has_ended(stream)
+    {
         return false;
     }
     let mut byte = 0u8;

@@ -16,7 +16,7 @@ use shunt_os::{handles, mapping, memory, proc, raw, sys, tcp, threads};
 use crate::calls::descriptor::{duplicated, opened};
 use crate::pool::{self, Mode};
 use crate::table::{self, Entry};
-use crate::{process, quiet, wait};
+use crate::{attach, process, quiet, wait};
 
 /// The file that a program is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -43,7 +43,15 @@ struct Head {
 pub struct Heirloom {
     cookie: u64,
     fd: i32,
-    connector: u32,
+    is: u32,
+}
+
+/// Bits of what an heirloom is.
+mod is {
+    /// It called connect.
+    pub const CONNECTOR: u32 = 1;
+    /// Nobody was told yet that its peer died with bytes unread, and the kernel does not tell that.
+    pub const RESET: u32 = 2;
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ShntHeir");
@@ -276,8 +284,23 @@ pub(super) fn heirlooms() -> Vec<Heirloom> {
             && tcp::is_connected(fd)
             && wait::epoll::are_closed_by_exec(socket);
         if let (true, Ok(cookie)) = (is_one, handles::cookie(fd)) {
-            let connector = socket.connector.load(Relaxed).into();
-            all.push(Heirloom { cookie, fd, connector });
+            let is = if socket.connector.load(Relaxed) { is::CONNECTOR } else { 0 };
+            all.push(Heirloom { cookie, fd, is });
+        }
+    });
+    all
+}
+
+/// Streams of which the new program is to be told that they were reset, whoever has them besides.
+fn owed_resets() -> Vec<Heirloom> {
+    let mut all = Vec::new();
+    table::each(0, u32::MAX, |fd, entry| {
+        let Entry::Socket(index) = entry else { return };
+        let is_one = all.len() < COUNT_MAX
+            && attach::is_reset_owed(pool::get(index))
+            && handles::survives_exec(fd);
+        if let (true, Ok(cookie)) = (is_one, handles::cookie(fd)) {
+            all.push(Heirloom { cookie, fd, is: is::RESET });
         }
     });
     all
@@ -294,6 +317,10 @@ pub(super) fn leave(mut all: Vec<Heirloom>, image: &Image) {
         _ => false,
     };
     all.retain(is_on_tcp);
+    if handles::keeps_bequests() {
+        all.extend(owed_resets());
+        all.truncate(COUNT_MAX);
+    }
     if all.is_empty() || !image.is_accelerated() {
         return;
     }
@@ -374,16 +401,21 @@ impl Bequest {
         let mut known: Vec<(u64, c_int)> = Vec::new();
         for it in self.0 {
             // Others run before us, and may have closed it.
+            let owes_reset = it.is & is::RESET != 0;
             let is_it = handles::cookie(it.fd) == Ok(it.cookie)
                 && table::get(it.fd) == Entry::Unknown
-                && tcp::is_connected(it.fd);
+                && (tcp::is_connected(it.fd) || owes_reset);
             if !is_it {
                 continue;
             }
             match known.iter().find(|(cookie, _)| *cookie == it.cookie) {
                 Some((_, first)) => duplicated(*first, it.fd),
                 None => {
-                    opened(it.fd, handles::is_nonblocking(it.fd), it.connector != 0);
+                    let connector = it.is & is::CONNECTOR != 0;
+                    let entry = opened(it.fd, handles::is_nonblocking(it.fd), connector);
+                    if let (Entry::Socket(index), true) = (entry, owes_reset) {
+                        attach::begin_with_reset(index);
+                    }
                     known.push((it.cookie, it.fd));
                 }
             }

@@ -40,6 +40,8 @@ const TAGGED: u32 = 4;
 const WATCHED: u32 = 8;
 /// Somebody has made a call on a stream that wakes every waiter, whether anything changed or not.
 const WOKEN: u32 = 16;
+/// The peer died with bytes of a ring unread, which the kernel tells of by another name, or as an end.
+const RESET: u32 = 32;
 
 /// What a process knows of its family's share in a stream or set.
 pub struct Kin {
@@ -120,6 +122,18 @@ impl Kin {
     /// Whether such a call was made by any process, since the stream came to TCP for good.
     pub fn was_woken(&self) -> bool {
         self.member().is_some_and(|member| member.state.load(SeqCst) & WOKEN != 0)
+    }
+
+    /// The peer died with bytes unread, of which the kernel does not know.
+    pub fn note_reset(&self) {
+        if let Some(member) = self.member() {
+            member.state.fetch_or(RESET, SeqCst);
+        }
+    }
+
+    /// Whether that happened while its owner had a stream on a ring.
+    pub(super) fn was_reset(&self) -> bool {
+        self.member().is_some_and(|member| member.state.load(SeqCst) & RESET != 0)
     }
 
     /// Tells whoever else holds it that this process has nothing of ours in it.

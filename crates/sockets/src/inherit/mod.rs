@@ -88,6 +88,9 @@ pub fn touch(index: u32) {
     } else {
         wait::epoll::release_all(socket);
     }
+    if socket.kin.was_reset() {
+        attach::owe_reset(socket);
+    }
     socket.pinned.store(true, Relaxed);
     socket.set_mode(Mode::Left);
     process::count(Reason::ForkChild);

@@ -34,7 +34,7 @@ pub fn has_ended(socket: &Socket, offset: u64) -> bool {
 
 /// Whether the peer's process died with bytes unread, of which TCP has heard before the link: a FIN that nobody
 /// asked for.
-pub(super) fn has_died_unread(socket: &Socket) -> bool {
+pub fn has_died_unread(socket: &Socket) -> bool {
     let Some(link) = socket.link() else { return false };
     let slot = socket.slot.load(Relaxed);
     let closed = || matches!(End::decode(attach::outgoing(link, slot).end()), Ok(End::Closed(_)));

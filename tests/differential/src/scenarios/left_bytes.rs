@@ -17,6 +17,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_killed_peer_are_read_by_a_child,
     bytes_of_a_killed_peer_are_read_by_parent_and_child,
     bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
+    a_death_that_left_bytes_unread_is_told_to_a_child,
+    a_death_that_left_bytes_unread_is_told_to_the_child_of_a_parent_that_closed,
     bytes_before_a_reset_survive_exec,
     bytes_between_a_fin_and_a_reset_survive_exec,
     bytes_before_a_reset_are_read_by_a_child,
@@ -215,6 +217,37 @@ fn bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child(a: &Actor) {
         kill();
         socket::close(s);
         io::write(into, b"!");
+        a.note("reader", wait_for(child));
+    });
+}
+
+/// As [`with_a_victim`], of one that has bytes of this side unread, and whose end is a reset therefore.
+fn with_a_careless_victim(a: &Actor, step: impl Fn(Fd, &dyn Fn())) {
+    with_a_victim(a, |s, kill| {
+        io::send(s, b"never read", 0).value("send");
+        step(s, kill);
+    });
+}
+
+fn a_death_that_left_bytes_unread_is_told_to_a_child(a: &Actor) {
+    with_a_careless_victim(a, |s, kill| {
+        let (out, into) = socket::pipe();
+        let child = a.child("reader", || {
+            io::read(out, &mut [0; 1]);
+            process::exit_now(helpers::check(s, SEED, 0));
+        });
+        kill();
+        io::write(into, b"!");
+        a.note("reader", wait_for(child));
+        socket::close(s);
+    });
+}
+
+fn a_death_that_left_bytes_unread_is_told_to_the_child_of_a_parent_that_closed(a: &Actor) {
+    with_a_careless_victim(a, |s, kill| {
+        kill();
+        let child = a.child("reader", || process::exit_now(helpers::check(s, SEED, 0)));
+        socket::close(s);
         a.note("reader", wait_for(child));
     });
 }
