@@ -1,8 +1,8 @@
 """A server with thousands of streams that starts processes all the time, and a client that checks every
 answer.
 
-forks.py serve PORT STREAMS
-forks.py ask PORT STREAMS MESSAGES
+forks.py serve PORT
+forks.py ask PORT STREAMS MESSAGES FILE: once FILE is there every stream is on a ring
 """
 import os
 import random
@@ -11,8 +11,8 @@ import select
 import socket
 import sys
 
-# By then every stream is on a ring: processes are started only behind so many messages of each.
-MESSAGES_BEFORE = 12
+# For these no process is started.
+WARM = b"warm"
 # A process is started for so many messages.
 MESSAGES_PER_PROCESS = 40
 TRUE = "/bin/true"
@@ -30,7 +30,7 @@ def start_process(number):
     return child
 
 
-def serve(port, count):
+def serve(port):
     listener = socket.create_server(("127.0.0.1", port), backlog=4096)
     listener.setblocking(False)
     poller = select.epoll()
@@ -50,8 +50,8 @@ def serve(port, count):
                 streams.pop(fd).close()
                 continue
             streams[fd].sendall(message)
-            messages += 1
-            if messages > MESSAGES_BEFORE * count and messages % MESSAGES_PER_PROCESS == 0:
+            messages += message != WARM
+            if message != WARM and messages % MESSAGES_PER_PROCESS == 0:
                 children.append(start_process(len(children)))
                 if len(children) % 3 == 0:
                     for child in children[-3:]:
@@ -59,23 +59,23 @@ def serve(port, count):
                         assert status == 0, status
 
 
-def ask(port, count, messages):
+def ask(port, count, messages, file):
     streams = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
     for stream in streams:
         stream.settimeout(60)
-    for number, stream in enumerate(streams * MESSAGES_BEFORE):
-        exchange([stream], number)
+    while not os.path.exists(file):
+        for stream in streams:
+            exchange([stream], [WARM])
     chosen = random.Random(1)
     for number in range(messages // 20):
-        exchange(chosen.sample(streams, 20), number)
+        exchange(chosen.sample(streams, 20), [f"message {number} of {at}".encode() for at in range(20)])
     for stream in streams:
         stream.shutdown(socket.SHUT_WR)
         assert stream.recv(1) == b""
     print("all answers right")
 
 
-def exchange(streams, number):
-    sent = [f"message {number} of {at}".encode() for at in range(len(streams))]
+def exchange(streams, sent):
     for stream, message in zip(streams, sent):
         stream.sendall(message)
     for stream, message in zip(streams, sent):
@@ -86,5 +86,7 @@ def exchange(streams, number):
 if __name__ == "__main__":
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, allowed))
-    command, numbers = sys.argv[1], [int(word) for word in sys.argv[2:]]
-    {"serve": serve, "ask": ask}[command](*numbers)
+    if sys.argv[1] == "serve":
+        serve(int(sys.argv[2]))
+    else:
+        ask(*map(int, sys.argv[2:5]), sys.argv[5])

@@ -35,44 +35,52 @@ pub fn python_forks_echo(stage: &Stage) -> Outcome {
 
 /// The children of a server with thousands of streams end, or become another program, before they use any.
 pub fn a_server_forks_under_two_thousand_streams(stage: &Stage) -> Outcome {
+    const STREAMS: u64 = 2000;
     let (path, port) = (app("forks.py").to_string_lossy().into_owned(), stage.port());
-    let number = port.to_string();
-    let server = [path.as_str(), "serve", &number, "2000"];
-    let mut server = stage.application("python3").args(server).listening_on(port)?;
-    let said =
-        stage.peer("python3").args([path.as_str(), "ask", &number, "2000", "20000"]).text()?;
-    says(&said, "all answers right")?;
+    let (number, file) = (port.to_string(), stage.path("enough"));
+    let mut server =
+        stage.application("python3").args([path.as_str(), "serve", &number]).listening_on(port)?;
+    let asks = [path.as_str(), "ask", &number, &STREAMS.to_string(), "20000"].map(str::to_owned);
+    let client = stage.peer("python3").args(asks).args([&file]).start()?;
+    let upgraded = await_upgraded(stage, 2 * STREAMS);
+    stage.file("enough", "");
+    says(&client.text()?, "all answers right")?;
     server.still_runs()?;
+    upgraded?;
     match stage.reverted() {
         0 => Ok(()),
         some => Err(format!("{some} streams went back to TCP")),
     }
 }
 
+/// Until so many ends of streams have been on a ring; those that are missed are missed for ever.
+fn await_upgraded(stage: &Stage, ends: u64) -> Outcome {
+    const SECONDS_MAX: u64 = 60;
+    let last = Instant::now() + Duration::from_secs(SECONDS_MAX);
+    while stage.mode == Mode::Both && stage.upgraded() < ends {
+        if Instant::now() > last {
+            return Err(format!("{} of {ends} ends were upgraded", stage.upgraded()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// More streams than a link holds, so that hundreds at a time are declined, and the answers do not fit into the
 /// channel between the two processes at once.
 pub fn streams_that_a_full_link_declines_come_to_another(stage: &Stage) -> Outcome {
     const STREAMS: u64 = 3000;
-    // An answer that is lost is missed for ever.
-    const SECONDS_MAX: u64 = 60;
     let (path, port) = (app("burst.py").to_string_lossy().into_owned(), stage.port());
     let (number, file) = (port.to_string(), stage.path("enough"));
     let mut server =
         stage.application("python3").args([path.as_str(), "serve", &number]).listening_on(port)?;
     let asks = [path.as_str(), "ask", &number, &STREAMS.to_string()].map(str::to_owned);
     let client = stage.peer("python3").args(asks).args([&file]).start()?;
-    let end = Instant::now() + Duration::from_secs(SECONDS_MAX);
-    while stage.mode == Mode::Both && stage.upgraded() < 2 * STREAMS && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let upgraded = stage.upgraded();
+    let upgraded = await_upgraded(stage, 2 * STREAMS);
     stage.file("enough", "");
     says(&client.text()?, "all answers right")?;
     server.still_runs()?;
-    match stage.mode == Mode::Both && upgraded < 2 * STREAMS {
-        true => Err(format!("{upgraded} of {} ends were upgraded", 2 * STREAMS)),
-        false => Ok(()),
-    }
+    upgraded
 }
 
 /// Memory that a burst has touched is given back once its stream rests, and the bytes of the next burst are right.
