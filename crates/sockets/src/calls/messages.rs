@@ -15,7 +15,7 @@ use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
 use crate::table::{self, Entry};
 use crate::wait::state;
-use crate::{attach, inherit, send, Outcome};
+use crate::{attach, inherit, process, send, Outcome};
 
 /// `recvmsg`, of which there are two for programs of 32 bits: `genuine` is the one that was called.
 ///
@@ -43,6 +43,7 @@ pub unsafe fn receive_message(
     if !unsafe { is_taken(fd, message) } {
         return Outcome::PassThrough;
     }
+    leave_if_it_tells_more(fd);
     // SAFETY: it is there, as far as that is asked.
     let header = unsafe { *message };
     // SAFETY: as the program's call.
@@ -60,6 +61,16 @@ pub unsafe fn receive_message(
         }
     }
     outcome
+}
+
+/// Of a stream with such options the kernel alone receives messages, from the first one on.
+fn leave_if_it_tells_more(fd: c_int) {
+    let Some(index) = table::socket(fd) else { return };
+    let socket = pool::get(index);
+    if socket.messages_tell_more.load(Relaxed) && !socket.pinned.load(Relaxed) {
+        super::descriptor::touch_or_leave(index, Reason::UnsupportedOption);
+        process::count(Reason::UnsupportedOption);
+    }
 }
 
 /// After a `recvfrom` that asked for an address: a connected stream gives none.

@@ -248,13 +248,16 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         (libc::SOL_SOCKET, SO_ZEROCOPY) if on => Reason::ZeroCopy,
         (
             libc::SOL_SOCKET,
-            libc::SO_TIMESTAMP
-            | libc::SO_TIMESTAMPNS
-            | libc::SO_TIMESTAMPING
-            | SO_TIMESTAMP_NEW
-            | SO_TIMESTAMPNS_NEW
-            | SO_TIMESTAMPING_NEW,
-        ) if on => Reason::UnsupportedOption,
+            libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | SO_TIMESTAMP_NEW | SO_TIMESTAMPNS_NEW,
+        )
+        | (libc::IPPROTO_TCP, TCP_INQ)
+            if on =>
+        {
+            return pool::get(index).messages_tell_more.store(true, Relaxed);
+        }
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW) if on => {
+            Reason::UnsupportedOption
+        }
         (libc::SOL_SOCKET, SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW) if negative(8) => {
             Reason::UnsupportedOption
         }
@@ -267,7 +270,6 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         (libc::SOL_SOCKET, name) if SO_ATTACH.contains(&name) => Reason::UnsupportedOption,
         (libc::SOL_SOCKET, libc::SO_PEEK_OFF | libc::SO_RCVLOWAT) => Reason::UnsupportedOption,
         (libc::IPPROTO_TCP, TCP_ULP | TCP_REPAIR) => Reason::UnsupportedOption,
-        (libc::IPPROTO_TCP, TCP_INQ) if on => Reason::UnsupportedOption,
         (libc::IPPROTO_TCP, name) if TCP_MD5.contains(&name) => Reason::UnsupportedOption,
         _ => return,
     };

@@ -59,17 +59,24 @@ pub fn exiting() {
 pub fn has_strange_options(fd: i32) -> bool {
     const SO_ZEROCOPY: i32 = 60;
     const SO_TIMESTAMPING: i32 = 37;
-    const SO_TIMESTAMP: i32 = 29;
-    const SO_TIMESTAMP_NEW: i32 = 63;
-    const TCP_INQ: i32 = 36;
     const TCP_REPAIR: i32 = 19;
-    let socket = [SO_ZEROCOPY, SO_TIMESTAMP, SO_TIMESTAMP_NEW, SO_TIMESTAMPING, libc::SO_OOBINLINE];
-    let tcp = [TCP_INQ, TCP_REPAIR];
-    let set = |level, name| handles::option_int(fd, level, name).is_ok_and(|value| value != 0);
-    socket.iter().any(|name| set(libc::SOL_SOCKET, *name))
-        || tcp.iter().any(|name| set(libc::IPPROTO_TCP, *name))
+    let socket = [SO_ZEROCOPY, SO_TIMESTAMPING, libc::SO_OOBINLINE];
+    socket.iter().any(|name| is_on(fd, libc::SOL_SOCKET, *name))
+        || is_on(fd, libc::IPPROTO_TCP, TCP_REPAIR)
         || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1)
         || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|at| at >= 0)
+}
+
+fn is_on(fd: i32, level: i32, name: i32) -> bool {
+    handles::option_int(fd, level, name).is_ok_and(|value| value != 0)
+}
+
+/// Options with which `recvmsg` tells what only the kernel knows of bytes, and each other receive nothing more.
+pub fn has_telling_options(fd: i32) -> bool {
+    const SO_TIMESTAMP: [i32; 4] = [29, 35, 63, 64];
+    const TCP_INQ: i32 = 36;
+    SO_TIMESTAMP.iter().any(|name| is_on(fd, libc::SOL_SOCKET, *name))
+        || is_on(fd, libc::IPPROTO_TCP, TCP_INQ)
 }
 
 /// The child is about to use a stream that its parent has on a ring: it goes back to TCP.

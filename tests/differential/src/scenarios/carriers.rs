@@ -47,6 +47,12 @@ const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 const TCP_INQ: i32 = 36;
 const RX_SOFTWARE: i32 = 1 << 3;
 
+/// What was done before is what the case tells of.
+fn looked_at_as_a_message(fd: Fd, done: Got) -> Got {
+    let _ = io::recvmsg(fd, &[1], libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    done
+}
+
 /// A case that the kernel refuses stays.
 fn play(a: &Actor, cases: &[Case]) {
     for case in cases {
@@ -95,9 +101,14 @@ fn options_that_only_the_kernel_serves_take_a_stream_to_tcp(a: &Actor) {
         &[
             leaves("SO_RCVLOWAT", option_of_the_kernel, |_, s| option(s, libc::SO_RCVLOWAT, 2)),
             leaves("SO_PEEK_OFF", option_of_the_kernel, |_, s| option(s, libc::SO_PEEK_OFF, 0)),
-            leaves("SO_TIMESTAMP", option_of_the_kernel, |_, s| option(s, libc::SO_TIMESTAMP, 1)),
-            leaves("SO_TIMESTAMPNS", option_of_the_kernel, |_, s| {
-                option(s, libc::SO_TIMESTAMPNS, 1)
+            leaves("recvmsg after SO_TIMESTAMP", option_of_the_kernel, |_, s| {
+                looked_at_as_a_message(s, option(s, libc::SO_TIMESTAMP, 1))
+            }),
+            leaves("recvmsg after SO_TIMESTAMPNS", option_of_the_kernel, |_, s| {
+                looked_at_as_a_message(s, option(s, libc::SO_TIMESTAMPNS, 1))
+            }),
+            leaves("recvmsg after TCP_INQ", option_of_the_kernel, |_, s| {
+                looked_at_as_a_message(s, tcp_option(s, TCP_INQ, 1))
             }),
             leaves("SO_TIMESTAMPING", option_of_the_kernel, |_, s| {
                 option(s, libc::SO_TIMESTAMPING, RX_SOFTWARE)
@@ -105,7 +116,6 @@ fn options_that_only_the_kernel_serves_take_a_stream_to_tcp(a: &Actor) {
             leaves("SO_ATTACH_FILTER", option_of_the_kernel, |_, s| {
                 unusual::attach_filter(s, true)
             }),
-            leaves("TCP_INQ", option_of_the_kernel, |_, s| tcp_option(s, TCP_INQ, 1)),
             leaves("TCP_REPAIR", option_of_the_kernel, |_, s| {
                 let on = tcp_option(s, libc::TCP_REPAIR, 1);
                 tcp_option(s, libc::TCP_REPAIR, -1);
@@ -214,6 +224,9 @@ fn options_that_the_kernel_serves_beside_a_ring_leave_it_there(a: &Actor) {
         a,
         &[
             stays("SO_RCVLOWAT of 1", |_, s| option(s, libc::SO_RCVLOWAT, 1)),
+            stays("SO_TIMESTAMP", |_, s| option(s, libc::SO_TIMESTAMP, 1)),
+            stays("SO_TIMESTAMPNS", |_, s| option(s, libc::SO_TIMESTAMPNS, 1)),
+            stays("TCP_INQ", |_, s| tcp_option(s, TCP_INQ, 1)),
             stays("SO_TIMESTAMP, off", |_, s| option(s, libc::SO_TIMESTAMP, 0)),
             stays("SO_KEEPALIVE", |_, s| option(s, libc::SO_KEEPALIVE, 1)),
             stays("SO_RCVBUF", |_, s| option(s, libc::SO_RCVBUF, 60_000)),

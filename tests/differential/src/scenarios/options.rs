@@ -27,6 +27,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     the_counts_of_a_new_stream_begin_with_it,
     bytes_of_the_connection_are_counted,
     memory_of_unread_bytes_is_counted,
+    messages_tell_what_an_option_asks_of_them,
     cork_holds_back_until_it_is_pulled,
     a_small_buffer_blocks_its_writer,
     small_buffers_bound_what_is_on_its_way,
@@ -51,6 +52,55 @@ fn both_ends_have_each_others_names(a: &Actor) {
         let mine = u64::from(own.port()) << 16 | u64::from(peer.port());
         a.note("ports agree", mine == server_says);
     });
+}
+
+/// The kernel notes times once somebody has asked for them, and a moment later: as long as this socket is open.
+fn socket_that_has_times_noted() -> Fd {
+    let own = socket::socket(libc::AF_INET, libc::SOCK_DGRAM).fd("socket");
+    socket::bind(own, &Address::v4(0)).value("bind");
+    socket::connect(own, &socket::getsockname(own).1).value("connect");
+    set_int(own, SOL_SOCKET, libc::SO_TIMESTAMP, 1).value("SO_TIMESTAMP");
+    loop {
+        io::send(own, b"!", 0).value("send");
+        if io::recvmsg(own, &[1], 0).control_len > 0 {
+            return own;
+        }
+    }
+}
+
+/// Their times, or how many bytes follow; a receive of another kind tells nothing of that.
+fn messages_tell_what_an_option_asks_of_them(a: &Actor) {
+    const TCP_INQ: i32 = 36;
+    let options = [
+        (SOL_SOCKET, libc::SO_TIMESTAMP),
+        (SOL_SOCKET, libc::SO_TIMESTAMPNS),
+        (IPPROTO_TCP, TCP_INQ),
+    ];
+    let noting = socket_that_has_times_noted();
+    for (level, name) in options {
+        let s = a.stream();
+        a.server(|| a.note("set", set_int(s, level, name, 1)));
+        for round in 0..3 {
+            a.client(|| a.note("send", io::send(s, b"by recv", 0)));
+            a.server(|| {
+                a.until_readable(s, 7);
+                a.note(format!("recv {round}"), receive_text(s, 7));
+            });
+        }
+        for round in 0..3 {
+            a.client(|| a.note("send", io::send(s, b"by recvmsg", 0)));
+            a.server(|| {
+                a.until_readable(s, 10);
+                let message = io::recvmsg(s, &[10], 0);
+                a.note(format!("recvmsg {round}"), message.got);
+                a.note("text", String::from_utf8_lossy(&message.parts[0]));
+                a.note("control", format!("{} bytes, {:#x}", message.control_len, message.flags));
+            });
+        }
+        socket::close(s);
+        a.meet();
+    }
+    socket::close(noting);
 }
 
 fn a_peer_has_no_name_when_both_ends_have_shut(a: &Actor) {
