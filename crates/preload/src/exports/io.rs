@@ -207,7 +207,8 @@ macro_rules! recvmmsgs {
             let genuine = || unsafe { real::$name(fd, messages, count, flags, timeout) as isize };
             let one = |message, flags| unsafe { real::$one(fd, message, flags) };
             boundary(
-                || unsafe { messages::receive_messages(fd, messages, count, flags, genuine, one) },
+                || unsafe {
+ messages::receive_messages(fd, (messages, count), flags, timeout, genuine, one) },
                 genuine,
             ) as c_int
         }

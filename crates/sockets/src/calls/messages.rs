@@ -5,11 +5,13 @@ use core::sync::atomic::Ordering::*;
 
 use libc::{iovec, mmsghdr, msghdr};
 use shunt_link::elsewhere;
+use shunt_os::clock::{self, Span};
 use shunt_os::{handles, memory, real, threads};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
 use super::io::{self, find, vector, Found};
+use super::wait::of_timespec;
 use crate::pool::{self, Mode};
 use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
@@ -241,12 +243,15 @@ impl Begun {
 /// As the program's call.
 pub unsafe fn receive_messages(
     fd: c_int,
-    messages: *mut mmsghdr,
-    count: c_uint,
+    (messages, count): (*mut mmsghdr, c_uint),
     flags: c_int,
+    time: *mut impl Span,
     genuine: impl FnOnce() -> isize,
     genuine_one: impl Fn(*mut msghdr, c_int) -> isize,
 ) -> Outcome {
+    // SAFETY: as the program's call. What the kernel refuses it refuses before it looks at the socket.
+    let Ok(limit) = (unsafe { of_timespec(time) }) else { return Outcome::PassThrough };
+    let end = limit.map(|ns| clock::now_ns().saturating_add(ns));
     match find(fd) {
         Found::Plain(index, socket) => {
             threads::add(&socket.native_recv, 1);
@@ -280,9 +285,38 @@ pub unsafe fn receive_messages(
     if count == 0 {
         return Outcome::PassThrough;
     }
+    let mut left = limit;
+    // SAFETY: as the program's call.
+    let outcome = unsafe {
+        one_by_one(fd, messages, count as usize, flags, genuine_one, |got| {
+            left = end.map(|end| end.saturating_sub(clock::now_ns()));
+            got < count as usize && left != Some(0)
+        })
+    };
+    if let (Outcome::Handled(_), Some(left)) = (&outcome, left) {
+        // SAFETY: the program's own, as it was read.
+        unsafe { time.write_unaligned(Span::of(left / SECOND_NS, left % SECOND_NS)) };
+    }
+    outcome
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Messages up to one after which it does not go on. Those of a stream that has ended are empty.
+///
+/// # Safety
+/// As the program's call.
+unsafe fn one_by_one(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: usize,
+    flags: c_int,
+    genuine_one: impl Fn(*mut msghdr, c_int) -> isize,
+    mut goes_on: impl FnMut(usize) -> bool,
+) -> Outcome {
     let begun = Begun::with(fd);
     let mut flags = flags;
-    for at in 0..count as usize {
+    for at in 0..count {
         if at > 0 && !begun.is_named_still() {
             return Outcome::Handled(at as isize);
         }
@@ -300,7 +334,7 @@ pub unsafe fn receive_messages(
             Outcome::Handled(bytes) | Outcome::Genuine(bytes) if bytes >= 0 => {
                 // SAFETY: as above.
                 unsafe { (*one).msg_len = bytes as c_uint };
-                if bytes == 0 {
+                if !goes_on(at + 1) {
                     return Outcome::Handled(at as isize + 1);
                 }
             }

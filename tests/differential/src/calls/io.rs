@@ -168,6 +168,17 @@ pub fn sendmmsg(fd: Fd, parts: &[&[u8]]) -> (Got, Vec<u32>) {
 
 /// One message for each size.
 pub fn recvmmsg(fd: Fd, sizes: &[usize], flags: i32) -> (Got, Vec<u32>, Vec<Vec<u8>>) {
+    recvmmsg_within(fd, sizes, flags, None)
+}
+
+/// What is left of the time is put to `time`.
+pub fn recvmmsg_within(
+    fd: Fd,
+    sizes: &[usize],
+    flags: i32,
+    time: Option<&mut libc::timespec>,
+) -> (Got, Vec<u32>, Vec<Vec<u8>>) {
+    let time = time.map_or(null_mut(), |time| &raw mut *time);
     let mut parts: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![0; size]).collect();
     let mut vector = scatter(&mut parts);
     let message = |part: &mut libc::iovec| libc::mmsghdr {
@@ -176,7 +187,7 @@ pub fn recvmmsg(fd: Fd, sizes: &[usize], flags: i32) -> (Got, Vec<u32>, Vec<Vec<
     };
     let mut messages: Vec<libc::mmsghdr> = vector.iter_mut().map(message).collect();
     let count = messages.len() as u32;
-    let got = call!(libc::recvmmsg(fd, messages.as_mut_ptr(), count, flags as _, null_mut()));
+    let got = call!(libc::recvmmsg(fd, messages.as_mut_ptr(), count, flags as _, time));
     (got, messages.iter().map(|message| message.msg_len).collect(), parts)
 }
 

@@ -16,6 +16,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     sendmsg_and_recvmsg_tell_lengths_and_flags,
     sendto_and_recvfrom_serve_a_connected_stream,
     sendmmsg_and_recvmmsg_carry_several_messages,
+    several_messages_are_received_within_a_time,
+    several_messages_at_the_end_are_empty,
     sendfile_sends_from_the_offset_and_moves_it,
     a_sendfile_that_may_wait_sends_all,
     splice_moves_bytes_through_pipes,
@@ -138,6 +140,46 @@ fn sendto_and_recvfrom_serve_a_connected_stream(a: &Actor) {
         let (got, name_len) = io::recvfrom(s, &mut room, 0);
         a.note("recvfrom", format!("{got} {} name length {name_len}", describe(&room)));
         a.note("what else came", receive_text(s, total as usize - 5));
+    });
+}
+
+fn several_messages_are_received_within_a_time(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"abcdefgh", 0)));
+    a.server(|| {
+        a.until_readable(s, 8);
+        for (seconds, nanoseconds) in [(-1, 0), (0, 1_000_000_000), (0, -1), (0, 0), (100, 5)] {
+            let mut time = libc::timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+            let what = format!("recvmmsg within {seconds} s {nanoseconds} ns");
+            let (got, lengths, _) = io::recvmmsg_within(s, &[1, 2], 0, Some(&mut time));
+            a.note(&what, format!("{got} {lengths:?}"));
+            let left = time.tv_sec * 1_000_000_000 + time.tv_nsec;
+            let is_part = time.tv_sec < 100 && time.tv_sec > 80 && time.tv_nsec < 1_000_000_000;
+            a.note("left", if is_part { "a part".to_owned() } else { left.to_string() });
+        }
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        a.note("none", io::recvmmsg_within(s, &[], 0, Some(&mut time)).0);
+        let waits = io::recvmmsg_within(s, &[9, 9], libc::MSG_DONTWAIT, Some(&mut time));
+        a.note("the rest", format!("{} {:?}", waits.0, waits.1));
+        time = libc::timespec { tv_sec: 7, tv_nsec: 7 };
+        let empty = io::recvmmsg_within(s, &[9, 9], libc::MSG_DONTWAIT, Some(&mut time));
+        a.note("nothing", format!("{} {} {}", empty.0, time.tv_sec, time.tv_nsec));
+    });
+}
+
+fn several_messages_at_the_end_are_empty(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        a.note("send", io::send(s, b"abcde", 0));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.server(|| {
+        a.until_readable(s, 5);
+        a.until(s, libc::POLLRDHUP);
+        for _ in 0..2 {
+            let (got, lengths, _) = io::recvmmsg(s, &[3, 3, 3, 3], 0);
+            a.note("recvmmsg", format!("{got} {lengths:?}"));
+        }
     });
 }
 
