@@ -154,6 +154,15 @@ pub unsafe extern "C" fn __ioctl_time64(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+    let mut is_there: c_int = 0;
+    match unsafe { ioctl(fd, calls::SIOCATMARK, (&raw mut is_there).cast()) } {
+        -1 => -1,
+        _ => is_there,
+    }
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     let mut through_us = false;
     before(|| through_us = calls::fdopen(fd));

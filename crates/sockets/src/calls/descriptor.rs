@@ -459,7 +459,10 @@ pub unsafe fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) ->
             }
         }
         // The mark is on TCP, behind what the ring still holds.
-        SIOCATMARK if counts::unread(socket).is_some_and(|bytes| bytes > 0) => {
+        SIOCATMARK
+            if !crate::receive::is_no_address(argument)
+                && counts::unread(socket).is_some_and(|bytes| bytes > 0) =>
+        {
             // SAFETY: SIOCATMARK writes an int.
             unsafe { argument.cast::<c_int>().write_unaligned(0) };
             Outcome::Handled(0)
@@ -472,4 +475,5 @@ pub unsafe fn ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) ->
     }
 }
 
-const SIOCATMARK: libc::c_ulong = 0x8905;
+/// Whether the next byte is behind the urgent one (sockatmark(3)).
+pub const SIOCATMARK: libc::c_ulong = 0x8905;

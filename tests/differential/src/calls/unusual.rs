@@ -320,3 +320,10 @@ pub fn leave_no_core() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     call!(libc::setrlimit(libc::RLIMIT_CORE, &raw const none)).value("setrlimit");
 }
+
+pub fn sockatmark(fd: Fd) -> Got {
+    extern "C" {
+        fn sockatmark(fd: Fd) -> i32;
+    }
+    call!(sockatmark(fd))
+}

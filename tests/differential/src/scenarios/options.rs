@@ -3,7 +3,7 @@
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::socket::{get_int, set_int, set_timeout, Address, Family};
-use crate::calls::{io, socket, wait, Fd, Got};
+use crate::calls::{io, socket, unusual, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, receive_to_end, send_all};
 use libc::{IPPROTO_TCP, SOL_SOCKET};
 use std::time::{Duration, Instant};
@@ -600,13 +600,16 @@ fn urgent_byte_comes_out_of_band(a: &Actor) {
         a.until_readable(s, 6);
         let mut room = [0; 20];
         a.note("at the mark", socket::ioctl(s, SIOCATMARK, -1).1);
+        a.note("sockatmark", unusual::sockatmark(s));
         a.note("before the mark", io::recv(s, &mut room, 0));
         a.note("at the mark", socket::ioctl(s, SIOCATMARK, -1).1);
+        a.note("sockatmark", unusual::sockatmark(s));
         let got = io::recv(s, &mut room, libc::MSG_OOB);
         a.note("urgent", format!("{got} {}", room[0] as char));
         a.note("urgent again", io::recv(s, &mut room, libc::MSG_OOB));
         a.note("the rest", receive_text(s, 5));
         a.note("no urgent byte", io::recv(s, &mut room, libc::MSG_OOB));
+        a.note("of none", unusual::sockatmark(-1));
     });
 }
 
