@@ -138,7 +138,7 @@ fn wait_or_end(began: Handled, fd: c_int, flags: c_int, events: i16) -> Outcome 
 /// `read` and `readv`: unlike a receive, one of no bytes returns at once.
 #[inline]
 pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
-    if vector.iter().all(|part| part.iov_len == 0) {
+    if vector.iter().all(|part| part.iov_len == 0) || !vector.iter().all(receive::is_part) {
         return Outcome::PassThrough;
     }
     receive(fd, vector, 0, genuine)
@@ -147,6 +147,9 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
 /// `write`.
 #[inline]
 pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
+    if !vector.iter().all(receive::is_part) {
+        return Outcome::PassThrough;
+    }
     send(fd, vector, 0, genuine)
 }
 
@@ -275,7 +278,12 @@ pub unsafe fn vector<'a>(base: *const iovec, count: usize) -> &'a [iovec] {
         return &[];
     }
     // SAFETY: the program passes `count` of them.
-    unsafe { core::slice::from_raw_parts(base, count) }
+    let parts = unsafe { core::slice::from_raw_parts(base, count) };
+    if parts.iter().all(receive::is_part) {
+        parts
+    } else {
+        &[]
+    }
 }
 
 /// Whether what the program passes with a descriptor may be looked at. Of a stream on a ring that is not asked: it

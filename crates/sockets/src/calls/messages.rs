@@ -164,6 +164,17 @@ unsafe fn is_taken(fd: c_int, message: *const msghdr) -> bool {
     io::may_look(fd, message, 1)
         && !is_refused(header())
         && io::may_look(fd, header().msg_iov, header().msg_iovlen)
+        // SAFETY: as above.
+        && unsafe { has_parts(header()) }
+}
+
+/// Whether its parts are some that the kernel looks for, or there are none.
+///
+/// # Safety
+/// As the program's call.
+unsafe fn has_parts(header: &msghdr) -> bool {
+    // SAFETY: as the caller's.
+    header.msg_iovlen == 0 || !unsafe { vector(header.msg_iov, header.msg_iovlen) }.is_empty()
 }
 
 /// Whether the kernel takes nothing of such a message: its name is of negative length, or it has too
@@ -490,6 +501,8 @@ impl Several {
             let is_plain = header.msg_name.is_null()
                 && header.msg_controllen == 0
                 && !is_refused(&header)
+                // SAFETY: as the program's call.
+                && unsafe { has_parts(&header) }
                 && parts.iter().all(is_there);
             bytes = bytes.saturating_add(send::wanted(parts));
             let end = several.count + parts.len();

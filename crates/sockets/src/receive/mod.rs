@@ -34,7 +34,7 @@ pub mod usual;
 pub use ends::{ended_by_death, has_died_unread, has_ended, owes};
 pub use native::let_enter;
 pub use remains::{receive_remains, remaining};
-pub use sources::{is_no_address, parts};
+pub use sources::{is_no_address, is_part, parts};
 
 /// What to receive into, and how.
 #[derive(Clone, Copy)]

@@ -45,6 +45,13 @@ pub fn is_no_address(pointer: *mut libc::c_void) -> bool {
     !(4096..ADDRESSES_END).contains(&(pointer as usize))
 }
 
+/// Whether the kernel would look for memory there at all: a length may be none.
+#[inline]
+pub fn is_part(part: &iovec) -> bool {
+    let end = (part.iov_base as usize).checked_add(part.iov_len);
+    end.is_some_and(|end| end <= ADDRESSES_END)
+}
+
 /// The parts of `vector` behind its first `skip` bytes, empty ones left out.
 #[inline]
 pub fn parts(vector: &[iovec], skip: usize) -> impl Iterator<Item = Part> + '_ {

@@ -303,3 +303,29 @@ pub fn select_for_urgent(fd: Fd) -> (Got, libc::suseconds_t) {
     let got = call!(libc::select(fd + 1, null_mut(), null_mut(), &raw mut set, &raw mut time));
     (got, time.tv_usec)
 }
+
+/// Every call that takes lengths, with one that is none for the second of its parts, or for its buffer. None of them
+/// may touch it, whatever has come.
+pub fn calls_with_a_length_that_is_none(fd: Fd, length: usize) -> Vec<(&'static str, Got)> {
+    let mut room = [0u8; 16];
+    let base = room.as_mut_ptr();
+    let part = |at: usize, iov_len| libc::iovec { iov_base: base.wrapping_add(at).cast(), iov_len };
+    let mut parts = [part(0, 3), part(4, length), part(8, 4)];
+    // SAFETY: zero is a valid message.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len() as _;
+    let mut several = [libc::mmsghdr { msg_hdr: message, msg_len: 0 }];
+    let (parts, one) = (parts.as_ptr(), &raw mut message);
+    vec![
+        ("readv", call!(libc::readv(fd, parts, 3))),
+        ("writev", call!(libc::writev(fd, parts, 3))),
+        ("recvmsg", call!(libc::recvmsg(fd, one, 0))),
+        ("sendmsg", call!(libc::sendmsg(fd, one, 0))),
+        ("sendmmsg", call!(libc::sendmmsg(fd, several.as_mut_ptr(), 1, 0))),
+        ("recvmmsg", call!(libc::recvmmsg(fd, several.as_mut_ptr(), 1, 0, null_mut()))),
+        ("read", call!(libc::read(fd, base.cast(), length))),
+        ("write", call!(libc::write(fd, base.cast(), length))),
+        ("what they left", Got::Value(i64::from(room != [0; 16]))),
+    ]
+}

@@ -13,6 +13,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_dissolved_connection_makes_another,
     names_that_are_none_are_refused,
     messages_that_are_not_there_are_refused,
+    lengths_that_are_none_are_refused,
     a_thread_with_its_own_descriptors_closes_its_copy,
     a_low_water_mark_of_the_listener_is_inherited,
     a_process_that_locks_its_memory_stays_small,
@@ -117,6 +118,27 @@ fn names_that_are_none_are_refused(a: &Actor) {
         a.note("too many parts", strange::recvmsg_name(s, &mut room, 0, 1025));
         a.note("left", receive_text(s, 15));
     });
+}
+
+/// With nothing to read, and with something.
+fn lengths_that_are_none_are_refused(a: &Actor) {
+    let s = a.stream();
+    let lengths = [usize::MAX, isize::MAX as usize + 1, isize::MAX as usize];
+    let play = || {
+        for length in lengths {
+            for (call, got) in strange::calls_with_a_length_that_is_none(s, length) {
+                a.note(call, got);
+            }
+        }
+    };
+    a.server(play);
+    a.client(|| a.note("send", io::send(s, b"something to read", 0)));
+    a.server(|| {
+        a.until_readable(s, 17);
+        play();
+        a.note("it", receive_text(s, 17));
+    });
+    are_there(a, s);
 }
 
 fn messages_that_are_not_there_are_refused(a: &Actor) {
