@@ -42,14 +42,10 @@ pub unsafe fn receive_message(
         return Outcome::Genuine(result);
     }
     // SAFETY: as the program's call.
-    if !unsafe { is_taken(fd, message) } {
-        return Outcome::PassThrough;
-    }
+    let Some(parts) = (unsafe { parts_of(fd, message) }) else { return Outcome::PassThrough };
     leave_if_it_tells_more(fd);
     // SAFETY: it is there, as far as that is asked.
     let header = unsafe { *message };
-    // SAFETY: as the program's call.
-    let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
     let outcome = io::receive(fd, parts, flags, genuine);
     if let Outcome::Handled(_) = outcome {
         // SAFETY: as the program's call; what the kernel writes for a TCP stream without
@@ -130,9 +126,7 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
         return Outcome::PassThrough;
     }
     // SAFETY: as the program's call.
-    if !unsafe { is_taken(fd, message) } {
-        return Outcome::PassThrough;
-    }
+    let Some(parts) = (unsafe { parts_of(fd, message) }) else { return Outcome::PassThrough };
     // SAFETY: it is there, as far as that is asked.
     let header = unsafe { *message };
     if !header.msg_control.is_null() && header.msg_controllen > 0 {
@@ -141,40 +135,43 @@ pub unsafe fn send_message(fd: c_int, message: *const msghdr, flags: c_int) -> O
             // Ancillary data on TCP is time stamps and zero copy: the kernel's.
             super::descriptor::touch_or_leave(index, Reason::UnsupportedOption);
             // Bytes of the ring may still be on their way to TCP: behind them.
-            // SAFETY: as the program's call.
-            let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
             // SAFETY: the program's own arguments.
             return io::send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) });
         }
     }
-    // SAFETY: as the program's call.
-    let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
     // SAFETY: the program's own arguments.
     io::send(fd, parts, flags, || unsafe { real::sendmsg(fd, message, flags) })
 }
 
-/// Whether the kernel does not refuse a message for what it says of itself.
+/// The parts of a message, if the kernel does not refuse it for what it says of itself.
 ///
 /// # Safety
 /// The program passes it with `fd`.
 #[inline]
-unsafe fn is_taken(fd: c_int, message: *const msghdr) -> bool {
+unsafe fn parts_of<'a>(fd: c_int, message: *const msghdr) -> Option<&'a [iovec]> {
+    if !io::may_look(fd, message, 1) {
+        return None;
+    }
     // SAFETY: it is there, as far as that is asked.
-    let header = || unsafe { &*message };
-    io::may_look(fd, message, 1)
-        && !is_refused(header())
-        && io::may_look(fd, header().msg_iov, header().msg_iovlen)
-        // SAFETY: as above.
-        && unsafe { has_parts(header()) }
+    let header = unsafe { &*message };
+    if !io::may_look(fd, header.msg_iov, header.msg_iovlen) {
+        return None;
+    }
+    // SAFETY: as above.
+    unsafe { listed(header) }
 }
 
-/// Whether its parts are some that the kernel looks for, or there are none.
+/// As [`parts_of`], where that is there.
 ///
 /// # Safety
 /// As the program's call.
-unsafe fn has_parts(header: &msghdr) -> bool {
+unsafe fn listed<'a>(header: &msghdr) -> Option<&'a [iovec]> {
+    if is_refused(header) {
+        return None;
+    }
     // SAFETY: as the caller's.
-    header.msg_iovlen == 0 || !unsafe { vector(header.msg_iov, header.msg_iovlen) }.is_empty()
+    let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+    (header.msg_iovlen == 0 || !parts.is_empty()).then_some(parts)
 }
 
 /// Whether the kernel takes nothing of such a message: its name is of negative length, or it has too
@@ -497,12 +494,9 @@ impl Several {
             // SAFETY: it is there.
             let header = unsafe { (*one).msg_hdr };
             // SAFETY: as the program's call.
-            let parts = unsafe { vector(header.msg_iov, header.msg_iovlen) };
+            let Some(parts) = (unsafe { listed(&header) }) else { break };
             let is_plain = header.msg_name.is_null()
                 && header.msg_controllen == 0
-                && !is_refused(&header)
-                // SAFETY: as the program's call.
-                && unsafe { has_parts(&header) }
                 && parts.iter().all(is_there);
             bytes = bytes.saturating_add(send::wanted(parts));
             let end = several.count + parts.len();
