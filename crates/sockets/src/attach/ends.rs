@@ -181,12 +181,7 @@ fn note_reset(socket: &Socket) {
 /// not heard yet. Behind its FIN they come too late to be told of by TCP.
 pub(super) fn look_for_death(socket: &Socket) {
     let _held = socket.recv.lock();
-    let Some(link) = socket.link() else { return };
-    // Others of its family may have ended it, and read on.
-    let shares = || outgoing(link, socket.slot.load(Relaxed)).reader_shares();
-    let has_ended = || tcp::peer_has_ended(socket.fd.load(Relaxed));
-    let is_attached = socket.mode() == Mode::Attached;
-    if is_attached && has_ended() && !shares() && receive::has_died_unread(socket) {
+    if socket.mode() == Mode::Attached && receive::is_dying(socket) {
         note_reset(socket);
     }
 }

@@ -14,7 +14,7 @@ use crate::calls::descriptor::{classify, forget, opened, touch_or_leave};
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::wait::{epoll, state};
-use crate::{attach, inherit, process, search, send, Outcome};
+use crate::{attach, inherit, process, receive, search, send, Outcome};
 
 /// After a successful `socket`.
 pub fn created(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
@@ -166,8 +166,8 @@ fn size_set(index: u32, name: c_int) {
     }
 }
 
-/// Before `getsockopt`: one option is another way to receive, and one takes the error of an end, which a child's
-/// parent may know by another name.
+/// Before `getsockopt`: one option is another way to receive, and one takes the error of an end, which may be
+/// another's, or not be made yet.
 pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
     const TCP_ZEROCOPY_RECEIVE: c_int = 35;
     match (level, name) {
@@ -176,14 +176,17 @@ pub fn option_asked(fd: c_int, level: c_int, name: c_int) {
                 touch_or_leave(index, Reason::ZeroCopy);
             }
         }
-        (libc::SOL_SOCKET, libc::SO_ERROR) => match classify(fd) {
-            Entry::Socket(index)
-                if pool::get(index).mode() == Mode::Inherited && tcp::peer_has_ended(fd) =>
-            {
-                inherit::touch(index)
+        (libc::SOL_SOCKET, libc::SO_ERROR) => {
+            let Entry::Socket(index) = classify(fd) else { return };
+            let socket = pool::get(index);
+            match socket.mode() {
+                Mode::Inherited if tcp::peer_has_ended(fd) => inherit::touch(index),
+                Mode::Attached if receive::is_dying(socket) => {
+                    receive::await_death(socket, socket.generation.load(Acquire));
+                }
+                _ => {}
             }
-            _ => {}
-        },
+        }
         _ => {}
     }
 }

@@ -34,11 +34,21 @@ pub fn has_ended(socket: &Socket, offset: u64) -> bool {
 
 /// Whether the peer's process died with bytes unread, of which TCP has heard before the link: a FIN that nobody
 /// asked for.
-pub fn has_died_unread(socket: &Socket) -> bool {
+pub(super) fn has_died_unread(socket: &Socket) -> bool {
     let Some(link) = socket.link() else { return false };
     let slot = socket.slot.load(Relaxed);
     let closed = || matches!(End::decode(attach::outgoing(link, slot).end()), Ok(End::Closed(_)));
     !incoming(link, slot).writer_shut() && !closed() && outgoing_unread(socket)
+}
+
+/// Whether the connection of a process that left bytes unread has ended, and its death is about to make a reset of
+/// that. Others of its family may have ended it, and read on.
+#[cold]
+pub fn is_dying(socket: &Socket) -> bool {
+    let Some(link) = socket.link() else { return false };
+    shunt_os::tcp::peer_has_ended(socket.fd.load(Relaxed))
+        && !attach::outgoing(link, socket.slot.load(Relaxed)).reader_shares()
+        && has_died_unread(socket)
 }
 
 /// A call that waited in the kernel found an end there: whether it is told of a reset.
@@ -56,7 +66,7 @@ pub fn ended_by_death(socket: &Socket, request: Request<'_>) -> bool {
 
 /// Until the link has heard of such a death as well: the connections of a process that ends are closed
 /// before its link is. No lock is held.
-pub(super) fn await_death(socket: &Socket, generation: u32) {
+pub fn await_death(socket: &Socket, generation: u32) {
     attach::wait_until(attach::CORE_NS_MAX, || {
         let _held = socket.recv.lock();
         let is_ours = socket.generation.load(Relaxed) == generation;

@@ -105,6 +105,15 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
     if halves.owes_error && mask & bits::HUP != 0 {
         mask |= bits::ERR;
     }
+    let ends = mask & (bits::RDHUP | bits::HUP | bits::ERR);
+    if ends == bits::RDHUP && !halves.peer_shut {
+        if receive::is_dying(socket) {
+            mask |= READABLE | WRITABLE | bits::ERR | bits::HUP;
+        } else if socket.death_error.load(Relaxed) != 0 {
+            // That was seen to since the kernel was asked.
+            mask |= kernel(socket, &halves);
+        }
+    }
     // The kernel does not know of an own end that is held back.
     if halves.own_shut && mask & bits::RDHUP != 0 {
         mask |= bits::HUP;
