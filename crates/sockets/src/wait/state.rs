@@ -101,18 +101,12 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
         || socket.companion_stirred.is_set();
     if ask {
         mask |= kernel(socket, &halves);
+        if mask & ENDS == bits::RDHUP && !halves.peer_shut {
+            mask |= end_of_a_death(socket);
+        }
     }
     if halves.owes_error && mask & bits::HUP != 0 {
         mask |= bits::ERR;
-    }
-    let ends = mask & (bits::RDHUP | bits::HUP | bits::ERR);
-    if ends == bits::RDHUP && !halves.peer_shut {
-        if receive::is_dying(socket) {
-            mask |= READABLE | WRITABLE | bits::ERR | bits::HUP;
-        } else if socket.death_error.load(Relaxed) != 0 {
-            // That was seen to since the kernel was asked.
-            mask |= kernel(socket, &halves);
-        }
     }
     // The kernel does not know of an own end that is held back.
     if halves.own_shut && mask & bits::RDHUP != 0 {
@@ -254,6 +248,20 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
         }
     }
     Ok(Some(halves))
+}
+
+/// What a reset adds to the end that the kernel tells of, if it is about to come; or has since the kernel was asked.
+#[cold]
+#[inline(never)]
+fn end_of_a_death(socket: &Socket) -> u32 {
+    let fd = socket.fd.load(Relaxed);
+    let is_reset = || handles::poll_now(fd, 0) & libc::POLLERR != 0;
+    let was_seen_to = || socket.death_error.load(Relaxed) != 0 && is_reset();
+    if receive::is_dying(socket) || was_seen_to() {
+        READABLE | WRITABLE | bits::ERR | bits::HUP
+    } else {
+        0
+    }
 }
 
 fn kernel(socket: &Socket, halves: &Halves) -> u32 {
