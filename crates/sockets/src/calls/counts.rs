@@ -65,6 +65,20 @@ pub(super) fn unread(socket: &Socket) -> Option<c_int> {
     Some(bytes.min(i32::MAX as u64) as c_int)
 }
 
+/// As [`unread`], whoever knows; 1 at the end of the stream, to which a program is to read on (Linux, tcp_inq_hint).
+pub(super) fn unread_or_end(socket: &Socket) -> c_int {
+    let fd = socket.fd.load(Relaxed);
+    let by_kernel = || tcp::readable(fd).unwrap_or(0).min(i32::MAX as u64) as c_int;
+    match unread(socket).unwrap_or_else(by_kernel) {
+        0 => {
+            let is_shut = socket.recv.lock().peer_shut;
+            let has_ended = || socket.companion_stirred.is_set() && tcp::peer_has_ended(fd);
+            c_int::from(is_shut || has_ended())
+        }
+        bytes => bytes,
+    }
+}
+
 /// What getsockopt has told, at the program's address.
 pub(super) struct Answer {
     base: *mut u8,

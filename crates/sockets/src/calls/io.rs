@@ -138,7 +138,7 @@ fn wait_or_end(began: Handled, fd: c_int, flags: c_int, events: i16) -> Outcome 
 /// `read` and `readv`: unlike a receive, one of no bytes returns at once.
 #[inline]
 pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
-    if vector.iter().all(|part| part.iov_len == 0) || !vector.iter().all(receive::is_part) {
+    if vector.iter().all(|part| part.iov_len == 0) || !vector.iter().all(receive::is_buffer) {
         return Outcome::PassThrough;
     }
     receive(fd, vector, 0, genuine)
@@ -147,7 +147,7 @@ pub fn read(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Out
 /// `write`.
 #[inline]
 pub fn write(fd: c_int, vector: &[iovec], genuine: impl FnOnce() -> isize) -> Outcome {
-    if !vector.iter().all(receive::is_part) {
+    if !vector.iter().all(receive::is_buffer) {
         return Outcome::PassThrough;
     }
     send(fd, vector, 0, genuine)

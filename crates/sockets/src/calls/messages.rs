@@ -1,15 +1,17 @@
 //! Messages: sendmsg and recvmsg, several of them, and the descriptors that they take along.
 
 use core::ffi::{c_int, c_uint};
+use core::mem::zeroed;
 use core::sync::atomic::Ordering::*;
 
-use libc::{iovec, mmsghdr, msghdr};
+use libc::{cmsghdr, iovec, mmsghdr, msghdr};
 use shunt_link::elsewhere;
 use shunt_os::clock::{self, Span};
 use shunt_os::{handles, memory, real, threads};
 use shunt_readiness::interest::bits;
 use shunt_stats::Reason;
 
+use super::counts;
 use super::io::{self, find, vector, Found};
 use super::wait::of_timespec;
 use crate::pool::{self, Mode};
@@ -43,7 +45,10 @@ pub unsafe fn receive_message(
     }
     // SAFETY: as the program's call.
     let Some(parts) = (unsafe { parts_of(fd, message) }) else { return Outcome::PassThrough };
-    leave_if_it_tells_more(fd);
+    let index = table::socket(fd);
+    if let Some(index) = index {
+        leave_if_it_tells_times(index);
+    }
     // SAFETY: it is there, as far as that is asked.
     let header = unsafe { *message };
     let outcome = io::receive(fd, parts, flags, genuine);
@@ -54,20 +59,87 @@ pub unsafe fn receive_message(
             if !header.msg_name.is_null() {
                 (*message).msg_namelen = 0;
             }
-            (*message).msg_controllen = 0;
             (*message).msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+        }
+    }
+    let Some(socket) = index.map(pool::get) else { return outcome };
+    let tells_unread = socket.messages_tell_unread.load(Relaxed);
+    // SAFETY: as above.
+    unsafe {
+        match outcome {
+            Outcome::Handled(_) if tells_unread => {
+                put_unread(message, counts::unread_or_end(socket));
+            }
+            Outcome::Handled(_) => (*message).msg_controllen = 0,
+            Outcome::Genuine(0..) if tells_unread && socket.mode() == Mode::Attached => {
+                correct_unread(message, counts::unread_or_end(socket));
+            }
+            _ => {}
         }
     }
     outcome
 }
 
-/// Of a stream with such options the kernel alone receives messages, from the first one on.
-fn leave_if_it_tells_more(fd: c_int) {
-    let Some(index) = table::socket(fd) else { return };
+/// Of a stream with such an option the kernel alone receives messages, from the first one on.
+fn leave_if_it_tells_times(index: u32) {
     let socket = pool::get(index);
-    if socket.messages_tell_more.load(Relaxed) && !socket.pinned.load(Relaxed) {
+    if socket.messages_tell_times.load(Relaxed) && !socket.pinned.load(Relaxed) {
         super::descriptor::touch_or_leave(index, Reason::UnsupportedOption);
         process::count(Reason::UnsupportedOption);
+    }
+}
+
+const TCP_INQ: c_int = 36;
+
+/// After a message of a ring: how many bytes follow it, where that was asked for (Linux, put_cmsg).
+///
+/// # Safety
+/// `message` is the program's, and has in it what the program has put there.
+unsafe fn put_unread(message: *mut msghdr, unread: c_int) {
+    const HEAD: usize = size_of::<cmsghdr>();
+    // SAFETY: as the caller's.
+    let message = unsafe { &mut *message };
+    let room = if message.msg_control.is_null() { 0 } else { message.msg_controllen };
+    // SAFETY: sizes alone.
+    let (length, space) = unsafe { (libc::CMSG_LEN(4) as usize, libc::CMSG_SPACE(4) as usize) };
+    let given = length.min(room);
+    if given < length {
+        message.msg_flags |= libc::MSG_CTRUNC;
+    }
+    if room < HEAD {
+        message.msg_controllen = 0;
+        return;
+    }
+    // SAFETY: zero is a valid header.
+    let mut head: cmsghdr = unsafe { zeroed() };
+    head.cmsg_len = given as _;
+    head.cmsg_level = libc::IPPROTO_TCP;
+    head.cmsg_type = TCP_INQ;
+    let place = message.msg_control.cast::<u8>();
+    let number = unread.to_ne_bytes();
+    // SAFETY: `given` bytes of the program's room, of which the header takes the first.
+    unsafe {
+        place.cast::<cmsghdr>().write_unaligned(head);
+        place.add(HEAD).copy_from_nonoverlapping(number.as_ptr(), given - HEAD);
+    }
+    message.msg_controllen = space.min(room) as _;
+}
+
+/// The kernel has put how many bytes follow by TCP; there may be more.
+///
+/// # Safety
+/// The kernel has filled the message in.
+unsafe fn correct_unread(message: *const msghdr, unread: c_int) {
+    // SAFETY: filled in by the kernel, and within the control buffer.
+    unsafe {
+        let mut head = libc::CMSG_FIRSTHDR(message);
+        while !head.is_null() {
+            let is_it = (*head).cmsg_level == libc::IPPROTO_TCP && (*head).cmsg_type == TCP_INQ;
+            if is_it && (*head).cmsg_len as usize >= libc::CMSG_LEN(4) as usize {
+                libc::CMSG_DATA(head).cast::<c_int>().write_unaligned(unread);
+            }
+            head = libc::CMSG_NXTHDR(message, head);
+        }
     }
 }
 

@@ -252,11 +252,9 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         (
             libc::SOL_SOCKET,
             libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS | SO_TIMESTAMP_NEW | SO_TIMESTAMPNS_NEW,
-        )
-        | (libc::IPPROTO_TCP, TCP_INQ)
-            if on =>
-        {
-            return pool::get(index).messages_tell_more.store(true, Relaxed);
+        ) if on => return pool::get(index).messages_tell_times.store(true, Relaxed),
+        (libc::IPPROTO_TCP, TCP_INQ) => {
+            return pool::get(index).messages_tell_unread.store(on, Relaxed);
         }
         (libc::SOL_SOCKET, libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW) if on => {
             Reason::UnsupportedOption

@@ -153,8 +153,10 @@ pub struct Socket {
     pub pinned: AtomicBool,
     /// An option was set that keeps a stream on TCP: of a listener, what it accepts inherits it.
     pub has_odd_option: AtomicBool,
-    /// An option has `recvmsg` tell more than the bytes: their times, or how many follow.
-    pub messages_tell_more: AtomicBool,
+    /// An option has `recvmsg` tell when bytes came (SO_TIMESTAMP).
+    pub messages_tell_times: AtomicBool,
+    /// An option has `recvmsg` tell how many bytes follow (TCP_INQ).
+    pub messages_tell_unread: AtomicBool,
     pub stage: AtomicU32,
     pub generation: AtomicU32,
     /// A descriptor of the socket, for calls of our own.
@@ -286,7 +288,8 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.connector.store(connector, Relaxed);
     socket.pinned.store(false, Relaxed);
     socket.has_odd_option.store(false, Relaxed);
-    socket.messages_tell_more.store(false, Relaxed);
+    socket.messages_tell_times.store(false, Relaxed);
+    socket.messages_tell_unread.store(false, Relaxed);
     socket.stage.store(stage::YOUNG, Relaxed);
     socket.fd.store(fd, Relaxed);
     socket.descriptors.store(1, Relaxed);
@@ -455,7 +458,8 @@ impl Socket {
             connector: AtomicBool::new(false),
             pinned: AtomicBool::new(false),
             has_odd_option: AtomicBool::new(false),
-            messages_tell_more: AtomicBool::new(false),
+            messages_tell_times: AtomicBool::new(false),
+            messages_tell_unread: AtomicBool::new(false),
             stage: AtomicU32::new(stage::YOUNG),
             generation: AtomicU32::new(0),
             fd: AtomicI32::new(-1),

@@ -34,7 +34,7 @@ pub mod usual;
 pub use ends::{await_death, ended_by_death, has_ended, is_dying, owes};
 pub use native::let_enter;
 pub use remains::{receive_remains, remaining};
-pub use sources::{is_no_address, is_part, parts};
+pub use sources::{is_buffer, is_no_address, is_part, parts};
 
 /// What to receive into, and how.
 #[derive(Clone, Copy)]

@@ -45,9 +45,24 @@ pub fn is_no_address(pointer: *mut libc::c_void) -> bool {
     !(4096..ADDRESSES_END).contains(&(pointer as usize))
 }
 
-/// Whether the kernel would look for memory there at all: a length may be none.
+/// Whether the kernel looks for memory there: in a list, a length may be none. To programs of 32 bits that is one
+/// below 0 (Linux, copy_compat_iovec_from_user), whatever addresses it leads to.
 #[inline]
 pub fn is_part(part: &iovec) -> bool {
+    match cfg!(target_pointer_width = "64") {
+        true => has_addresses(part),
+        false => isize::try_from(part.iov_len).is_ok(),
+    }
+}
+
+/// As [`is_part`], of the one buffer of `read` or `write`, of which programs of 32 bits may give any length.
+#[inline]
+pub fn is_buffer(part: &iovec) -> bool {
+    cfg!(target_pointer_width = "32") || has_addresses(part)
+}
+
+#[inline]
+fn has_addresses(part: &iovec) -> bool {
     let end = (part.iov_base as usize).checked_add(part.iov_len);
     end.is_some_and(|end| end <= ADDRESSES_END)
 }

@@ -130,11 +130,18 @@ pub struct Message {
     pub parts: Vec<Vec<u8>>,
     pub flags: i32,
     pub control_len: usize,
+    /// How many bytes follow, if that was told (TCP_INQ).
+    pub unread: Option<i32>,
     pub name_len: u32,
 }
 
 /// Receives into parts of the given sizes, with room for a name and for control data.
 pub fn recvmsg(fd: Fd, sizes: &[usize], flags: i32) -> Message {
+    recvmsg_with_room(fd, sizes, flags, 128)
+}
+
+/// With room for so many bytes of control data, 128 at most.
+pub fn recvmsg_with_room(fd: Fd, sizes: &[usize], flags: i32, room: usize) -> Message {
     let mut parts: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![0; size]).collect();
     let mut vector = scatter(&mut parts);
     let mut header = header(&mut vector);
@@ -142,15 +149,28 @@ pub fn recvmsg(fd: Fd, sizes: &[usize], flags: i32) -> Message {
     header.msg_name = name.as_mut_ptr().cast();
     header.msg_namelen = name.len() as u32;
     header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = size_of_val(&control) as _;
+    header.msg_controllen = room.min(size_of_val(&control)) as _;
     header.msg_flags = 0x5555;
     let got = call!(libc::recvmsg(fd, &raw mut header, flags));
     Message {
         got,
         parts,
         flags: header.msg_flags,
-        control_len: header.msg_controllen,
+        control_len: header.msg_controllen as _,
+        unread: unread_of(&header),
         name_len: header.msg_namelen,
+    }
+}
+
+fn unread_of(message: &libc::msghdr) -> Option<i32> {
+    const TCP_INQ: i32 = 36;
+    // SAFETY: filled in by the kernel, and within the control buffer.
+    unsafe {
+        let head = libc::CMSG_FIRSTHDR(message);
+        let is_it = !head.is_null()
+            && ((*head).cmsg_level, (*head).cmsg_type) == (libc::IPPROTO_TCP, TCP_INQ)
+            && (*head).cmsg_len as usize >= libc::CMSG_LEN(4) as usize;
+        is_it.then(|| libc::CMSG_DATA(head).cast::<i32>().read_unaligned())
     }
 }
 

@@ -317,15 +317,19 @@ pub fn calls_with_a_length_that_is_none(fd: Fd, length: usize) -> Vec<(&'static 
     message.msg_iovlen = parts.len() as _;
     let mut several = [libc::mmsghdr { msg_hdr: message, msg_len: 0 }];
     let (parts, one) = (parts.as_ptr(), &raw mut message);
-    vec![
+    let mut all = vec![
         ("readv", call!(libc::readv(fd, parts, 3))),
         ("writev", call!(libc::writev(fd, parts, 3))),
         ("recvmsg", call!(libc::recvmsg(fd, one, 0))),
         ("sendmsg", call!(libc::sendmsg(fd, one, 0))),
         ("sendmmsg", call!(libc::sendmmsg(fd, several.as_mut_ptr(), 1, 0))),
         ("recvmmsg", call!(libc::recvmmsg(fd, several.as_mut_ptr(), 1, 0, null_mut()))),
-        ("read", call!(libc::read(fd, base.cast(), length))),
-        ("write", call!(libc::write(fd, base.cast(), length))),
-        ("what they left", Got::Value(i64::from(room != [0; 16]))),
-    ]
+    ];
+    // The kernel takes any length of a program of 32 bits there.
+    if cfg!(target_pointer_width = "64") {
+        all.push(("read", call!(libc::read(fd, base.cast(), length))));
+        all.push(("write", call!(libc::write(fd, base.cast(), length))));
+    }
+    all.push(("what they left", Got::Value(i64::from(room != [0; 16]))));
+    all
 }

@@ -153,9 +153,9 @@ fn several_messages_are_received_within_a_time(a: &Actor) {
             let what = format!("recvmmsg within {seconds} s {nanoseconds} ns");
             let (got, lengths, _) = io::recvmmsg_within(s, &[1, 2], 0, Some(&mut time));
             a.note(&what, format!("{got} {lengths:?}"));
-            let left = time.tv_sec * 1_000_000_000 + time.tv_nsec;
+            let left = (time.tv_sec, time.tv_nsec);
             let is_part = time.tv_sec < 100 && time.tv_sec > 80 && time.tv_nsec < 1_000_000_000;
-            a.note("left", if is_part { "a part".to_owned() } else { left.to_string() });
+            a.note("left", if is_part { "a part".to_owned() } else { format!("{left:?}") });
         }
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         a.note("none", io::recvmmsg_within(s, &[], 0, Some(&mut time)).0);

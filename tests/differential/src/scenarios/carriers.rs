@@ -107,9 +107,6 @@ fn options_that_only_the_kernel_serves_take_a_stream_to_tcp(a: &Actor) {
             leaves("recvmsg after SO_TIMESTAMPNS", option_of_the_kernel, |_, s| {
                 looked_at_as_a_message(s, option(s, libc::SO_TIMESTAMPNS, 1))
             }),
-            leaves("recvmsg after TCP_INQ", option_of_the_kernel, |_, s| {
-                looked_at_as_a_message(s, tcp_option(s, TCP_INQ, 1))
-            }),
             leaves("SO_TIMESTAMPING", option_of_the_kernel, |_, s| {
                 option(s, libc::SO_TIMESTAMPING, RX_SOFTWARE)
             }),
@@ -226,7 +223,9 @@ fn options_that_the_kernel_serves_beside_a_ring_leave_it_there(a: &Actor) {
             stays("SO_RCVLOWAT of 1", |_, s| option(s, libc::SO_RCVLOWAT, 1)),
             stays("SO_TIMESTAMP", |_, s| option(s, libc::SO_TIMESTAMP, 1)),
             stays("SO_TIMESTAMPNS", |_, s| option(s, libc::SO_TIMESTAMPNS, 1)),
-            stays("TCP_INQ", |_, s| tcp_option(s, TCP_INQ, 1)),
+            stays("recvmsg after TCP_INQ", |_, s| {
+                looked_at_as_a_message(s, tcp_option(s, TCP_INQ, 1))
+            }),
             stays("SO_TIMESTAMP, off", |_, s| option(s, libc::SO_TIMESTAMP, 0)),
             stays("SO_KEEPALIVE", |_, s| option(s, libc::SO_KEEPALIVE, 1)),
             stays("SO_RCVBUF", |_, s| option(s, libc::SO_RCVBUF, 60_000)),

@@ -28,6 +28,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_the_connection_are_counted,
     memory_of_unread_bytes_is_counted,
     messages_tell_what_an_option_asks_of_them,
+    messages_tell_how_many_bytes_follow,
     cork_holds_back_until_it_is_pulled,
     a_small_buffer_blocks_its_writer,
     small_buffers_bound_what_is_on_its_way,
@@ -101,6 +102,48 @@ fn messages_tell_what_an_option_asks_of_them(a: &Actor) {
         a.meet();
     }
     socket::close(noting);
+}
+
+fn messages_tell_how_many_bytes_follow(a: &Actor) {
+    const TCP_INQ: i32 = 36;
+    let s = a.stream();
+    a.server(|| a.note("set", set_int(s, IPPROTO_TCP, TCP_INQ, 1)));
+    let told = |what: &str, message: &io::Message| {
+        let (got, unread) = (message.got, message.unread);
+        let (control, flags) = (message.control_len, message.flags);
+        a.note(what, format!("{got}, {unread:?} follow, {control} of control, flags {flags:#x}"));
+    };
+    for _ in 0..2 {
+        a.client(|| a.note("send", io::send(s, b"one two three four", 0)));
+        a.server(|| {
+            a.until_readable(s, 18);
+            told("a look", &io::recvmsg(s, &[3], libc::MSG_PEEK));
+            told("a word", &io::recvmsg(s, &[4], 0));
+            a.note("by recv", receive_text(s, 4));
+            for room in [0, 8, 16, 18, 20, 24] {
+                told("a byte", &io::recvmsg_with_room(s, &[1], 0, room));
+            }
+            told("the rest", &io::recvmsg(s, &[9], 0));
+            told("nothing", &io::recvmsg(s, &[9], libc::MSG_DONTWAIT));
+        });
+    }
+    a.server(|| {
+        a.note("by another carrier", io::send(s, b"!", libc::MSG_OOB));
+        a.note("set", set_int(s, IPPROTO_TCP, TCP_INQ, 0));
+    });
+    a.client(|| {
+        a.note("send", io::send(s, b"one", 0));
+        a.note("shutdown", socket::shutdown(s, libc::SHUT_WR));
+    });
+    a.server(|| {
+        a.until_readable(s, 3);
+        a.until(s, libc::POLLRDHUP);
+        told("off", &io::recvmsg(s, &[1], 0));
+        a.note("set", set_int(s, IPPROTO_TCP, TCP_INQ, 1));
+        told("on", &io::recvmsg(s, &[1], 0));
+        told("the last", &io::recvmsg(s, &[9], 0));
+        told("the end", &io::recvmsg(s, &[9], 0));
+    });
 }
 
 fn a_peer_has_no_name_when_both_ends_have_shut(a: &Actor) {

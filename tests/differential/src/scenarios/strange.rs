@@ -123,9 +123,11 @@ fn names_that_are_none_are_refused(a: &Actor) {
 /// With nothing to read, and with something.
 fn lengths_that_are_none_are_refused(a: &Actor) {
     let s = a.stream();
+    // The last leads beyond all addresses, but not those of the kernel for programs of 32 bits.
     let lengths = [usize::MAX, isize::MAX as usize + 1, isize::MAX as usize];
+    let lengths = &lengths[..if cfg!(target_pointer_width = "64") { 3 } else { 2 }];
     let play = || {
-        for length in lengths {
+        for &length in lengths {
             for (call, got) in strange::calls_with_a_length_that_is_none(s, length) {
                 a.note(call, got);
             }
