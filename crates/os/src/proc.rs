@@ -32,12 +32,23 @@ fn behind_name(stat: &[u8]) -> &[u8] {
     end.and_then(|at| stat.get(at + 2..)).unwrap_or_default()
 }
 
-/// The state in a stat file, whose path ends with NUL. Allocates nothing: a signal handler may ask.
-fn state(path: core::fmt::Arguments) -> Option<u8> {
+/// What `find` finds behind the name in a stat file, whose path ends with NUL. Allocates nothing: a signal handler may
+/// ask.
+fn in_stat<T>(path: core::fmt::Arguments, find: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let (mut bytes, mut text) = ([0; 64], [0; 256]);
     bytes.as_mut_slice().write_fmt(path).ok()?;
     let path = CStr::from_bytes_until_nul(&bytes).ok()?;
-    behind_name(start_of(path, &mut text).ok()?).first().copied()
+    find(behind_name(start_of(path, &mut text).ok()?))
+}
+
+fn state(path: core::fmt::Arguments) -> Option<u8> {
+    in_stat(path, |fields| fields.first().copied())
+}
+
+/// A field of a stat file, by its place behind the name; 0 if there is none.
+fn number(fields: &[u8], place: usize) -> u64 {
+    let field = fields.split(|byte| *byte == b' ').nth(place).unwrap_or(b"0");
+    field.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit.wrapping_sub(b'0')))
 }
 
 /// When this process was started, in clock ticks since boot (field 22 of /proc/self/stat); 0 if that cannot be
@@ -45,8 +56,15 @@ fn state(path: core::fmt::Arguments) -> Option<u8> {
 pub fn own_start_time() -> u64 {
     let mut text = [0; 1024];
     let Ok(stat) = start_of(c"/proc/self/stat", &mut text) else { return 0 };
-    let field = behind_name(stat).split(|byte| *byte == b' ').nth(19).unwrap_or(b"0");
-    field.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit.wrapping_sub(b'0')))
+    number(behind_name(stat), 19)
+}
+
+/// Whether a process is ending, or gone (PF_EXITING of <linux/sched.h> in field 9 of proc(5)'s stat). False also if
+/// that cannot be seen.
+pub fn is_ending(pid: i32) -> bool {
+    const PF_EXITING: u64 = 4;
+    let flags = in_stat(format_args!("/proc/{pid}/stat\0"), |fields| Some(number(fields, 6)));
+    pid > 0 && flags.map_or_else(|| !raw::runs(pid), |flags| flags & PF_EXITING != 0)
 }
 
 /// Whether a process is stopped, by a signal or a debugger (proc(5)). False also if that cannot be
@@ -229,6 +247,25 @@ mod tests {
         let parents = std::fs::File::open(format!("/proc/{}/fd", crate::raw::getppid()));
         assert!(parents.is_err() || !lists_numbers_here(parents.unwrap().as_raw_fd()));
         assert!(!lists_numbers_here(-1));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_ending() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let pid = child.id() as i32;
+        assert!(!is_ending(pid));
+        drop(child.stdin.take());
+        while state(format_args!("/proc/{pid}/stat\0")) != Some(b'Z') {
+            std::thread::yield_now();
+        }
+        assert!(is_ending(pid), "it waits to be asked for");
+        child.wait().expect("its status");
+        assert!(is_ending(pid), "it is gone");
+        assert!(!is_ending(raw::getpid()));
+        assert!(!is_ending(0));
     }
 
     #[test]

@@ -208,7 +208,9 @@ macro_rules! recvmmsgs {
             let one = |message, flags| unsafe { real::$one(fd, message, flags) };
             boundary(
                 || unsafe {
- messages::receive_messages(fd, (messages, count), flags, timeout, genuine, one) },
+                    let all = (messages, count);
+                    messages::receive_messages(fd, all, flags, timeout, genuine, one)
+                },
                 genuine,
             ) as c_int
         }

@@ -42,13 +42,14 @@ pub(super) fn has_died_unread(socket: &Socket) -> bool {
 }
 
 /// Whether the connection of a process that left bytes unread has ended, and its death is about to make a reset of
-/// that. Others of its family may have ended it, and read on.
+/// that. Others of its family may have ended it, and read on; or its program has, by a system call of its own.
 #[cold]
 pub fn is_dying(socket: &Socket) -> bool {
     let Some(link) = socket.link() else { return false };
     shunt_os::tcp::peer_has_ended(socket.fd.load(Relaxed))
         && !attach::outgoing(link, socket.slot.load(Relaxed)).reader_shares()
         && has_died_unread(socket)
+        && proc::is_ending(link.peer_pid)
 }
 
 /// A call that waited in the kernel found an end there: whether it is told of a reset.
