@@ -35,42 +35,36 @@ pub unsafe fn receive_message(
     if receive::is_no_address(message.cast()) {
         return Outcome::PassThrough;
     }
-    if !matches!(table::get(fd), Entry::Socket(_)) {
+    let Entry::Socket(index) = table::get(fd) else {
         let result = genuine();
         if result >= 0 {
             // SAFETY: the kernel has filled the message in.
             unsafe { note_passed(message) };
         }
         return Outcome::Genuine(result);
-    }
+    };
     // SAFETY: as the program's call.
     let Some(parts) = (unsafe { parts_of(fd, message) }) else { return Outcome::PassThrough };
-    let index = table::socket(fd);
-    if let Some(index) = index {
-        leave_if_it_tells_times(index);
-    }
+    leave_if_it_tells_times(index);
     // SAFETY: it is there, as far as that is asked.
     let header = unsafe { *message };
     let outcome = io::receive(fd, parts, flags, genuine);
-    if let Outcome::Handled(_) = outcome {
-        // SAFETY: as the program's call; what the kernel writes for a TCP stream without
-        // ancillary data.
-        unsafe {
-            if !header.msg_name.is_null() {
-                (*message).msg_namelen = 0;
-            }
-            (*message).msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
-        }
-    }
-    let Some(socket) = index.map(pool::get) else { return outcome };
+    let socket = pool::get(index);
     let tells_unread = socket.messages_tell_unread.load(Relaxed);
-    // SAFETY: as above.
+    // SAFETY: as the program's call; what the kernel writes for a TCP stream.
     unsafe {
         match outcome {
-            Outcome::Handled(_) if tells_unread => {
-                put_unread(message, counts::unread_or_end(socket));
+            Outcome::Handled(_) => {
+                if !header.msg_name.is_null() {
+                    (*message).msg_namelen = 0;
+                }
+                (*message).msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+                if tells_unread {
+                    put_unread(message, counts::unread_or_end(socket));
+                } else {
+                    (*message).msg_controllen = 0;
+                }
             }
-            Outcome::Handled(_) => (*message).msg_controllen = 0,
             Outcome::Genuine(0..) if tells_unread && socket.mode() == Mode::Attached => {
                 correct_unread(message, counts::unread_or_end(socket));
             }

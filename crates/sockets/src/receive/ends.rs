@@ -46,9 +46,10 @@ pub(super) fn has_died_unread(socket: &Socket) -> bool {
 #[cold]
 pub fn is_dying(socket: &Socket) -> bool {
     let Some(link) = socket.link() else { return false };
-    shunt_os::tcp::peer_has_ended(socket.fd.load(Relaxed))
-        && !attach::outgoing(link, socket.slot.load(Relaxed)).reader_shares()
+    // The kernel is asked last.
+    !attach::outgoing(link, socket.slot.load(Relaxed)).reader_shares()
         && has_died_unread(socket)
+        && shunt_os::tcp::peer_has_ended(socket.fd.load(Relaxed))
         && proc::is_ending(link.peer_pid)
 }
 

@@ -49,9 +49,10 @@ pub fn is_no_address(pointer: *mut libc::c_void) -> bool {
 /// below 0 (Linux, copy_compat_iovec_from_user), whatever addresses it leads to.
 #[inline]
 pub fn is_part(part: &iovec) -> bool {
-    match cfg!(target_pointer_width = "64") {
-        true => has_addresses(part),
-        false => isize::try_from(part.iov_len).is_ok(),
+    if cfg!(target_pointer_width = "64") {
+        has_addresses(part)
+    } else {
+        isize::try_from(part.iov_len).is_ok()
     }
 }
 

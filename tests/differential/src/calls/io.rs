@@ -162,8 +162,10 @@ pub fn recvmsg_with_room(fd: Fd, sizes: &[usize], flags: i32, room: usize) -> Me
     }
 }
 
+/// The option, and the message that it asks for (<linux/tcp.h>).
+pub const TCP_INQ: i32 = 36;
+
 fn unread_of(message: &libc::msghdr) -> Option<i32> {
-    const TCP_INQ: i32 = 36;
     // SAFETY: filled in by the kernel, and within the control buffer.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(message);

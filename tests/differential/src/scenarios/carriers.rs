@@ -44,7 +44,6 @@ fn tcp_option(fd: Fd, name: i32, value: i32) -> Got {
 
 const SO_ZEROCOPY: i32 = 60;
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
-const TCP_INQ: i32 = 36;
 const RX_SOFTWARE: i32 = 1 << 3;
 
 /// What was done before is what the case tells of.
@@ -224,7 +223,7 @@ fn options_that_the_kernel_serves_beside_a_ring_leave_it_there(a: &Actor) {
             stays("SO_TIMESTAMP", |_, s| option(s, libc::SO_TIMESTAMP, 1)),
             stays("SO_TIMESTAMPNS", |_, s| option(s, libc::SO_TIMESTAMPNS, 1)),
             stays("recvmsg after TCP_INQ", |_, s| {
-                looked_at_as_a_message(s, tcp_option(s, TCP_INQ, 1))
+                looked_at_as_a_message(s, tcp_option(s, io::TCP_INQ, 1))
             }),
             stays("SO_TIMESTAMP, off", |_, s| option(s, libc::SO_TIMESTAMP, 0)),
             stays("SO_KEEPALIVE", |_, s| option(s, libc::SO_KEEPALIVE, 1)),

@@ -71,11 +71,10 @@ fn socket_that_has_times_noted() -> Fd {
 
 /// Their times, or how many bytes follow; a receive of another kind tells nothing of that.
 fn messages_tell_what_an_option_asks_of_them(a: &Actor) {
-    const TCP_INQ: i32 = 36;
     let options = [
         (SOL_SOCKET, libc::SO_TIMESTAMP),
         (SOL_SOCKET, libc::SO_TIMESTAMPNS),
-        (IPPROTO_TCP, TCP_INQ),
+        (IPPROTO_TCP, io::TCP_INQ),
     ];
     let noting = socket_that_has_times_noted();
     for (level, name) in options {
@@ -105,9 +104,8 @@ fn messages_tell_what_an_option_asks_of_them(a: &Actor) {
 }
 
 fn messages_tell_how_many_bytes_follow(a: &Actor) {
-    const TCP_INQ: i32 = 36;
     let s = a.stream();
-    a.server(|| a.note("set", set_int(s, IPPROTO_TCP, TCP_INQ, 1)));
+    a.server(|| a.note("set", set_int(s, IPPROTO_TCP, io::TCP_INQ, 1)));
     let told = |what: &str, message: &io::Message| {
         let (got, unread) = (message.got, message.unread);
         let (control, flags) = (message.control_len, message.flags);
@@ -129,7 +127,7 @@ fn messages_tell_how_many_bytes_follow(a: &Actor) {
     }
     a.server(|| {
         a.note("by another carrier", io::send(s, b"!", libc::MSG_OOB));
-        a.note("set", set_int(s, IPPROTO_TCP, TCP_INQ, 0));
+        a.note("set", set_int(s, IPPROTO_TCP, io::TCP_INQ, 0));
     });
     a.client(|| {
         a.note("send", io::send(s, b"one", 0));
@@ -139,7 +137,7 @@ fn messages_tell_how_many_bytes_follow(a: &Actor) {
         a.until_readable(s, 3);
         a.until(s, libc::POLLRDHUP);
         told("off", &io::recvmsg(s, &[1], 0));
-        a.note("set", set_int(s, IPPROTO_TCP, TCP_INQ, 1));
+        a.note("set", set_int(s, IPPROTO_TCP, io::TCP_INQ, 1));
         told("on", &io::recvmsg(s, &[1], 0));
         told("the last", &io::recvmsg(s, &[9], 0));
         told("the end", &io::recvmsg(s, &[9], 0));
