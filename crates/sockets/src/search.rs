@@ -294,6 +294,10 @@ pub fn look(index: u32, socket: &'static Socket) {
     if listener < 0 {
         return;
     }
+    // An accept in vain makes a file, and what frees it again takes from those who work (RCU).
+    if handles::poll_now(listener, libc::POLLIN) == 0 {
+        return;
+    }
     let generation = socket.generation.load(Relaxed);
     let control = match handles::accept_from(listener) {
         Ok(control) => control,
