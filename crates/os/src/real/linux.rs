@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
     dirent, dirent64, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off64_t, off_t,
-    pollfd, sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, DIR,
-    FILE,
+    pid_t, pollfd, pthread_t, sighandler_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
+    timespec, timeval, DIR, FILE,
 };
 
 use crate::lookups;
@@ -155,6 +155,11 @@ genuine! {
     __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     sigset(signal: c_int, handler: sighandler_t) -> sighandler_t;
     siginterrupt(signal: c_int, interrupts: c_int) -> c_int;
+    raise(signal: c_int) -> c_int;
+    kill(process: pid_t, signal: c_int) -> c_int;
+    killpg(group: pid_t, signal: c_int) -> c_int;
+    tgkill(process: pid_t, thread: pid_t, signal: c_int) -> c_int;
+    pthread_kill(thread: pthread_t, signal: c_int) -> c_int;
     prctl(operation: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
     mlockall(flags: c_int) -> c_int;
     unshare(flags: c_int) -> c_int;

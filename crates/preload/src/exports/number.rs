@@ -7,7 +7,7 @@ use shunt_sockets::calls::io as calls;
 use shunt_sockets::calls::process::bare_fork;
 use shunt_sockets::table;
 
-use super::{descriptor, io, listing, process, quiet, readiness, socket};
+use super::{descriptor, io, listing, process, quiet, readiness, signals, socket};
 
 /// The calls of one kind of programs: whose arguments have another form, or that the others lack.
 #[cfg_attr(target_pointer_width = "64", path = "number/of_64_bits.rs")]
@@ -103,6 +103,8 @@ unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
             libc::SYS_epoll_pwait if takes_mask(e, f) => {
                 readiness::epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _).into()
             }
+            libc::SYS_kill => signals::kill(a as _, b as c_int).into(),
+            libc::SYS_tgkill => signals::tgkill(a as _, b as _, c as c_int).into(),
             libc::SYS_prctl => quiet::prctl(fd, b, c, d, e).into(),
             libc::SYS_seccomp => quiet::seccomp(a, b, c),
             libc::SYS_clone if a & SPLITS == libc::CLONE_FILES as usize => {

@@ -1,11 +1,15 @@
-//! Signal dispositions: ours stands before the program's handlers (`os::handlers`).
+//! Signal dispositions: ours stands before the program's handlers (`os::handlers`). And signals that stop a process,
+//! which may have streams that others are to use meanwhile.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 
-use libc::{sigaction as Action, sighandler_t};
+use libc::{pid_t, pthread_t, sigaction as Action, sighandler_t};
 use shunt_os::{handlers, real};
+use shunt_sockets::calls::process as calls;
 use shunt_sockets::process;
+
+use crate::boundary::before;
 
 #[no_mangle]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
@@ -68,4 +72,28 @@ pub unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int
         handlers::note_flags(signal);
     }
     result
+}
+
+/// For whoever sends a signal to `$process`: by that number, as kill(2) takes it.
+macro_rules! may_stop {
+    ($($name:ident($($argument:ident: $kind:ty),*) of $process:expr;)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name($($argument: $kind,)* signal: c_int) -> c_int {
+            before(|| calls::before_signal($process, signal));
+            unsafe { real::$name($($argument,)* signal) }
+        }
+    )* };
+}
+
+may_stop! {
+    raise() of calls::pid();
+    pthread_kill(thread: pthread_t) of calls::pid();
+    kill(process: pid_t) of process;
+    killpg(group: pid_t) of -group;
+    tgkill(process: pid_t, _thread: pid_t) of process;
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn gsignal(signal: c_int) -> c_int {
+    unsafe { raise(signal) }
 }

@@ -1,6 +1,7 @@
-//! fork, exec and spawn.
+//! fork, exec and spawn, and signals that stop.
 
 pub use crate::inherit::{
     after_failed_exec, bare_fork, be_first_at_fork, before_exec, before_exec_in_place,
-    before_passing, exiting, fork, Image,
+    before_passing, before_signal, exiting, fork, Image,
 };
+pub use crate::process::pid;

@@ -204,6 +204,11 @@ impl Kin {
         self.owner_bell.store(bell, Relaxed);
     }
 
+    /// While inherited: the process whose it is.
+    pub fn owner(&self) -> i32 {
+        self.owner.load(Relaxed)
+    }
+
     /// Asks the owner to take it back to TCP, and waits until that is done. False if the owner is gone.
     pub(super) fn ask_owner(&self) -> bool {
         let Some(member) = self.member() else { return false };
@@ -218,7 +223,7 @@ impl Kin {
                 handles::ring(bell);
             }
         }
-        let owner = self.owner.load(Relaxed);
+        let owner = self.owner();
         // An owner whose service had ended has no bell, and perhaps nobody to answer.
         let has_bell = self.owner_bell.load(Relaxed) >= 0;
         let give_up_ns = if has_bell { u64::MAX } else { clock::now_ns() + UNHEARD_NS_MAX };

@@ -6,6 +6,7 @@
 //! | the child closes an inherited stream | nothing but the close |
 //! | the child uses one | the parent's service thread takes it back to TCP; the child waits for it |
 //! | the parent closes one that the child holds | taken back to TCP first; the child has it alone |
+//! | the owner stops itself, or a child stops it | taken back to TCP first |
 //! | the child uses an inherited epoll set | as a stream: its streams go back to TCP, and it is the kernel's |
 //! | exec, death | the link's control channel closes; the peer finishes both directions by itself |
 
@@ -22,11 +23,13 @@ mod bequest;
 mod exec;
 mod fork;
 mod kin;
+mod stop;
 
 pub use bequest::{digest, read_bequest, Image};
 pub use exec::{after_failed_exec, before_exec, before_exec_in_place};
 pub use fork::{bare_fork, be_first_at_fork, fork, no_fork, watch_children};
 pub use kin::Kin;
+pub use stop::before_signal;
 
 /// Whether no other process that we know of holds the stream.
 pub fn is_sole_holder(socket: &Socket) -> bool {
@@ -124,10 +127,13 @@ pub fn answer_children(bell: i32) {
         handles::ring(bell);
     }
     asked.retain(|index| !undone.contains(index));
-    for socket in asked.into_iter().map(pool::get) {
-        attach::share_remains(socket);
-        announce_on_tcp(socket);
-    }
+    asked.into_iter().map(pool::get).for_each(share_with_others);
+}
+
+/// A stream has left its ring for whoever else holds it.
+fn share_with_others(socket: &'static Socket) {
+    attach::share_remains(socket);
+    announce_on_tcp(socket);
 }
 
 /// Marks a stream as being on TCP for whoever else holds it.

@@ -185,6 +185,29 @@ pub fn stop() {
     kill(pid(), libc::SIGSTOP).value("kill");
 }
 
+/// As [`stop`].
+pub fn stop_by_raise() {
+    call!(libc::raise(libc::SIGSTOP)).value("raise");
+}
+
+/// As [`stop`].
+pub fn stop_by_number() {
+    kill_thread(thread_id(), libc::SIGSTOP).value("tgkill");
+}
+
+pub fn parent() -> Pid {
+    // SAFETY: getppid cannot fail.
+    unsafe { libc::getppid() }
+}
+
+/// Waits until the parent of this process is stopped, which only its own parent is told of.
+pub fn wait_until_parent_stopped() {
+    let stat = || std::fs::read_to_string(format!("/proc/{}/stat", parent())).unwrap_or_default();
+    while !stat().contains(") T ") {
+        super::wait::poll(&[], 1);
+    }
+}
+
 pub fn wait_until_stopped(child: Pid) -> bool {
     let mut status = 0;
     call!(libc::waitpid(child, &raw mut status, libc::WUNTRACED)).value("waitpid");

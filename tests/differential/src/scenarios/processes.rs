@@ -51,6 +51,9 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_daemon_keeps_its_connection,
     a_stopped_peer_fills_up_and_goes_on,
     a_stopped_reader_gets_everything_after,
+    a_child_uses_the_stream_of_a_parent_that_stopped_itself,
+    a_child_stops_its_parent_and_uses_the_stream,
+    a_child_waits_by_the_set_of_a_parent_that_stopped_itself,
     both_sides_fork_at_once,
     a_child_of_a_process_without_a_free_descriptor_uses_the_stream,
     the_last_thread_to_end_ends_the_process,
@@ -992,6 +995,71 @@ fn a_stopped_reader_gets_everything_after(a: &Actor) {
         process::kill(reader as i32, libc::SIGCONT);
         a.note("child", wait_for(reader as i32));
     });
+}
+
+/// The child answers a question while its parent is stopped, by each of the ways in which that stops itself.
+fn a_child_uses_the_stream_of_a_parent_that_stopped_itself(a: &Actor) {
+    for stop in [process::stop, process::stop_by_raise, process::stop_by_number] {
+        let s = a.stream();
+        answered_by_child(a, s, process::wait_until_parent_stopped, stop);
+        question_and_answer(a, s, "afterwards");
+    }
+}
+
+fn a_child_stops_its_parent_and_uses_the_stream(a: &Actor) {
+    let s = a.stream();
+    let stop = || {
+        process::kill(process::parent(), libc::SIGSTOP).value("kill");
+        process::wait_until_parent_stopped();
+    };
+    answered_by_child(a, s, stop, || {});
+    question_and_answer(a, s, "afterwards");
+}
+
+/// A child of the server's answers a question after `first`, while its parent, after `meanwhile`, is stopped.
+fn answered_by_child(a: &Actor, s: Fd, first: impl Fn(), meanwhile: impl Fn()) {
+    a.at_once(
+        || {
+            io::send(s, b"question", libc::MSG_NOSIGNAL);
+            a.note("answer", receive_text(s, 6));
+        },
+        || {
+            let child = a.child("child", || {
+                first();
+                a.note("question", receive_text(s, 8));
+                io::send(s, b"answer", libc::MSG_NOSIGNAL);
+                process::kill(process::parent(), libc::SIGCONT);
+            });
+            meanwhile();
+            a.note("child", wait_for(child));
+        },
+    );
+}
+
+fn a_child_waits_by_the_set_of_a_parent_that_stopped_itself(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            io::send(s, b"question", libc::MSG_NOSIGNAL);
+            a.note("answer", receive_text(s, 6));
+        },
+        || {
+            let set = wait::epoll_create();
+            wait::epoll_add(set, s, libc::EPOLLIN, 7).value("epoll_ctl");
+            a.note("parent is told", wait::epoll_wait(set, 4, 5000).said());
+            let child = a.child("child", || {
+                process::wait_until_parent_stopped();
+                a.note("child is told", wait::epoll_wait(set, 4, 5000).said());
+                a.note("question", receive_text(s, 8));
+                io::send(s, b"answer", libc::MSG_NOSIGNAL);
+                process::kill(process::parent(), libc::SIGCONT);
+            });
+            process::stop_by_raise();
+            a.note("child", wait_for(child));
+            a.note("parent is told", wait::epoll_wait(set, 4, 0).said());
+        },
+    );
+    question_and_answer(a, s, "afterwards");
 }
 
 fn both_sides_fork_at_once(a: &Actor) {

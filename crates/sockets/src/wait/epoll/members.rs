@@ -361,7 +361,7 @@ pub fn announce_all() {
     });
 }
 
-/// This process is about to close the set: if another holds it, nothing of ours may stay there.
+/// This process is about to close the set, or to be stopped: if another holds it, nothing of ours may stay there.
 pub fn leave_to_others(set_index: u32) {
     let set = set_at(set_index);
     if set.inherited.load(Relaxed) || set.kin.is_sole_holder() {
