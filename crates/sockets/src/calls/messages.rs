@@ -309,6 +309,13 @@ impl Begun {
     fn is_named_still(&self) -> bool {
         Begun::named(self.fd) == self.stream
     }
+
+    /// As the kernel's loop, which puts the error back that ended it behind messages (do_recvmmsg).
+    fn leave_reset_to_next_call(&self) {
+        if let Some((index, _)) = self.stream.filter(|_| self.is_named_still()) {
+            pool::get(index).recv.lock().reset_pending = true;
+        }
+    }
 }
 
 /// `recvmmsg`: one message after the other, as the kernel does. `genuine_one` is the `recvmsg` beside it.
@@ -374,6 +381,14 @@ pub unsafe fn receive_messages(
     outcome
 }
 
+fn error_of(outcome: &Outcome) -> Option<c_int> {
+    match *outcome {
+        Outcome::Failed(error) => Some(error),
+        Outcome::Genuine(-1) => Some(shunt_os::errno()),
+        _ => None,
+    }
+}
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Messages up to one after which it does not go on. Those of a stream that has ended are empty.
@@ -413,6 +428,9 @@ unsafe fn one_by_one(
                 }
             }
             Outcome::Failed(_) | Outcome::Genuine(_) | Outcome::Anew if at > 0 => {
+                if error_of(&outcome) == Some(libc::ECONNRESET) {
+                    begun.leave_reset_to_next_call();
+                }
                 return Outcome::Handled(at as isize);
             }
             other => return other,

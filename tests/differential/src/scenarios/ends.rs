@@ -1,6 +1,7 @@
 //! How streams end: half close, close, reset, death; what is still read before, and what writers
 //! and pollers are told.
 
+use super::poll::wake;
 use super::{scenarios, Scenario, Settings};
 use crate::actor::{Actor, Place, Side};
 use crate::calls::{io, process, socket, wait, Fd, Got};
@@ -25,6 +26,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     close_with_unread_data_lets_the_peer_read_what_it_has,
     a_receive_buffer_set_smaller_keeps_what_came_before_a_reset,
     several_messages_of_a_childs_are_told_of_a_reset_before_the_bytes,
+    several_messages_that_a_reset_ends_leave_it_to_the_next_call,
     after_both_shutdowns_the_peer_is_reset,
     nothing_is_sent_after_shutdown_with_bytes_unread,
     a_send_after_shutdown_tells_of_a_reset_first,
@@ -339,6 +341,27 @@ fn several_messages_of_a_childs_are_told_of_a_reset_before_the_bytes(a: &Actor) 
         a.note("the child", process::wait_for(child));
         a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
     });
+}
+
+/// What ends a recvmmsg that has messages is told by the next call (Linux, do_recvmmsg).
+fn several_messages_that_a_reset_ends_leave_it_to_the_next_call(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"abc", 0)));
+    a.server(|| a.until_readable(s, 3));
+    wake(
+        a,
+        || {
+            let (got, lengths, _) = io::recvmmsg(s, &[3, 3], 0);
+            a.note("recvmmsg", format!("{got} {lengths:?}"));
+            a.note("polled", format!("{:x?}", wait::poll(&[(s, libc::POLLIN)], 0).1));
+            a.note("then", receive_to_end_text(s));
+            a.note("at last", receive_to_end_text(s));
+        },
+        || {
+            a.note("linger", socket::set_linger(s, true, 0));
+            a.note("close", socket::close(s));
+        },
+    );
 }
 
 fn close_with_unread_data_lets_the_peer_read_what_it_has(a: &Actor) {
