@@ -6,7 +6,7 @@ use libc::{
     iovec, mmsghdr, msghdr, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
 use shunt_os::real;
-use shunt_sockets::calls::{file, io as calls, messages, splice as calls_splice};
+use shunt_sockets::calls::{file, io as calls, messages, several, splice as calls_splice};
 use shunt_sockets::Outcome;
 
 use crate::boundary::{boundary, passes, usual};
@@ -209,7 +209,7 @@ macro_rules! recvmmsgs {
             boundary(
                 || unsafe {
                     let all = (messages, count);
-                    messages::receive_messages(fd, all, flags, timeout, genuine, one)
+                    several::receive_messages(fd, all, flags, timeout, genuine, one)
                 },
                 genuine,
             ) as c_int
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     boundary(
-        || unsafe { messages::send_messages(fd, messages, count, flags) },
+        || unsafe { several::send_messages(fd, messages, count, flags) },
         || unsafe { real::sendmmsg(fd, messages, count, flags) as isize },
     ) as c_int
 }

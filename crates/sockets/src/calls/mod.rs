@@ -8,6 +8,7 @@ pub mod io;
 pub mod listing;
 pub mod messages;
 pub mod process;
+pub mod several;
 pub mod socket;
 pub mod splice;
 pub mod wait;
