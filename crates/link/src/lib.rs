@@ -99,8 +99,15 @@ impl Link {
         self.alive.load(Acquire)
     }
 
-    /// Notes the peer's end; true for whoever notes it first.
+    /// Notes the peer's end; true for whoever notes it first. What the peer held back of streams is shown before.
     pub fn bury(&self) -> bool {
+        for slot in
+            (0..).zip(&self.streams).filter(|(_, it)| it.load(Acquire) < ORPHAN).map(|it| it.0)
+        {
+            let words = self.memory.direction(slot, self.side.other());
+            // SAFETY: the link's memory is mapped for as long as the link is there; nothing but atomics.
+            unsafe { words.as_ref() }.show_held(self.memory.ring_bytes().into());
+        }
         self.alive.swap(false, AcqRel)
     }
 

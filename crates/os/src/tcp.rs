@@ -63,6 +63,12 @@ pub fn readable(fd: i32) -> Result<u64> {
     queue(fd, libc::FIONREAD)
 }
 
+/// Bytes that were written and not sent yet (SIOCOUTQNSD).
+pub fn unsent(fd: i32) -> Result<u64> {
+    const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+    queue(fd, SIOCOUTQNSD)
+}
+
 /// Whether a close now finds nothing to answer with a reset. Urgent bytes count, which SIOCINQ leaves
 /// out, taken or not, as long as the program has not read past them.
 pub fn has_read_all(fd: i32) -> bool {
@@ -118,10 +124,12 @@ pub fn is_shut_for_reading(fd: i32) -> bool {
 /// would delay the first ones after it. TCP_NODELAY pushes when it is set; it is put back.
 pub fn push(fd: i32) {
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
-    if crate::handles::option_int(fd, level, name) != Ok(0) {
-        return;
-    }
-    for value in [1i32, 0] {
+    let values: &[i32] = match crate::handles::option_int(fd, level, name) {
+        Ok(0) => &[1, 0],
+        Ok(_) => &[1],
+        Err(_) => &[],
+    };
+    for value in values {
         let bytes = size_of::<i32>();
         // SAFETY: a valid int.
         let _ = unsafe { sys!(libc::SYS_setsockopt, fd, level, name, &raw const value, bytes) };

@@ -34,6 +34,22 @@ impl Direction {
         self.producer.tail.store(offset, release(Point::TailPublish))
     }
 
+    /// The writer is gone, or as good as: its reader gets what it held back, of a ring of so many bytes. By any thread of
+    /// the reader's process, any number of times.
+    pub fn show_held(&self, capacity: u64) {
+        // SYNC held -> Producer::hold: every byte before `held` is written.
+        let held = self.wake.held.load(acquire(Point::HeldObserve));
+        let tail = self.producer.tail.load(Relaxed);
+        if held <= tail || held - tail > capacity {
+            return;
+        }
+        // The line's words have none of those bytes.
+        self.producer.since.store(u64::MAX, Relaxed);
+        // SYNC tail -> Consumer::refresh: every byte before `tail` is written. A writer that is there nonetheless
+        // may have come further.
+        self.producer.tail.fetch_max(held, release(Point::TailPublish));
+    }
+
     /// The published head, unchecked.
     #[inline]
     pub fn head(&self) -> u64 {

@@ -21,6 +21,7 @@ enum Word {
     DataWanted,
     SpaceWanted,
     Origin,
+    Held,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,8 @@ enum Step {
     Wait,
     StartAt(u64),
     Attach,
+    Hold(usize),
+    ShowHeld,
 }
 
 fn word() -> impl Strategy<Value = Word> {
@@ -55,6 +58,7 @@ fn word() -> impl Strategy<Value = Word> {
             DataWanted,
             SpaceWanted,
             Origin,
+            Held,
         ][..],
     )
 }
@@ -81,6 +85,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Wait),
         1 => value().prop_map(StartAt),
         1 => Just(Attach),
+        1 => len().prop_map(Hold),
+        1 => Just(ShowHeld),
     ]
 }
 
@@ -94,6 +100,7 @@ fn scribble(direction: &Direction, word: Word, change: impl Fn(u64) -> u64) {
         Word::Head => &direction.consumer.head,
         Word::End => &direction.wake.end,
         Word::Origin => &direction.wake.origin,
+        Word::Held => &direction.wake.held,
         narrow => return scribble_narrow(direction, narrow, change),
     };
     wide.store(change(wide.load(Relaxed)), Relaxed);
@@ -177,6 +184,13 @@ impl Victim {
                 self.producer.start_at(offset);
                 self.consumer.start_at(direction.up_at());
             }
+            Step::Hold(len) => {
+                // SAFETY: lengths are at most the buffer's.
+                let count = unsafe { self.producer.stage_copy(buffer, len)? };
+                assert!(count <= len && count <= self.capacity);
+                self.producer.hold();
+            }
+            Step::ShowHeld => direction.show_held(self.capacity as u64),
             Step::Attach => {
                 self.producer = self.rig.producer();
                 self.consumer = self.rig.consumer();

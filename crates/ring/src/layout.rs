@@ -55,7 +55,10 @@ pub struct WakeLine {
     pub marked_at: AtomicU64,
     /// Offset up to which a send that is shown in pieces goes on without waiting; stored by the writer alone.
     pub going_to: AtomicU64,
-    spare: [u64; 2],
+    /// Offset behind the last byte that the writer keeps from its reader for a while, which is to have it if the writer
+    /// dies meanwhile; stored by the writer alone. No more than the tail if there is none.
+    pub held: AtomicU64,
+    spare: [u64; 1],
 }
 
 /// One direction of a stream: everything but its bytes.
@@ -107,7 +110,8 @@ impl Default for WakeLine {
             shut: AtomicU64::new(0),
             marked_at: AtomicU64::new(0),
             going_to: AtomicU64::new(0),
-            spare: [0; 2],
+            held: AtomicU64::new(0),
+            spare: [0; 1],
         }
     }
 }
@@ -136,4 +140,5 @@ const _: () = {
     assert!(offset_of!(WakeLine, space_wanted) == 12);
     assert!(offset_of!(WakeLine, origin) == 16 && offset_of!(WakeLine, shut) == 24);
     assert!(offset_of!(WakeLine, marked_at) == 32 && offset_of!(WakeLine, going_to) == 40);
+    assert!(offset_of!(WakeLine, held) == 48);
 };

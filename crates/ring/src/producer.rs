@@ -91,6 +91,7 @@ impl Producer {
         let floor = line.up_at.load(Relaxed).min(tail);
         // Our shadow knows nothing of the bytes before, and will overwrite what is there of them.
         line.since.store(tail, Relaxed);
+        words.wake.held.store(tail, Relaxed);
         Producer {
             direction,
             bytes,
@@ -124,6 +125,7 @@ impl Producer {
         self.cached_head = offset;
         self.begin_again();
         self.past_latest = true;
+        self.direction().wake.held.store(offset, Relaxed);
         self.publish();
     }
 
@@ -372,6 +374,19 @@ impl Producer {
         self.gap = gap;
         self.past_latest = false;
         self.published = self.tail;
+    }
+
+    /// Keeps everything staged from the reader until the next publication, or the end of this process.
+    #[inline]
+    pub fn hold(&mut self) {
+        // SYNC held -> Direction::show_held: every byte before `held` is written.
+        self.direction().wake.held.store(self.tail, release(Point::HeldPublish));
+    }
+
+    /// How many bytes are staged, be they held or about to be shown.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.staged() as usize
     }
 
     /// Tells the reader that `more` bytes behind those staged are about to be shown. It is a hint: a reader that is

@@ -131,3 +131,55 @@ fn pieces_of_one_small_publication_are_read_from_the_writers_line() {
         assert_eq!(world.read(9), [1, 1, 1, 2, 2, 2, 3, 3, 3], "at {offset}");
     }
 }
+
+#[test]
+fn held_bytes_come_with_the_next_message() {
+    for offset in offsets() {
+        let mut world = World::new(offset);
+        // SAFETY: an array of its own.
+        assert_eq!(unsafe { world.producer.stage_copy([9; 5].as_ptr(), 5) }, Ok(5));
+        world.producer.hold();
+        assert_eq!(world.consumer.available_fresh(), Ok(0), "nobody is to see them");
+        let sent = world.write(4);
+        assert_eq!(world.read(9), [vec![9; 5], sent].concat(), "at {offset}");
+    }
+}
+
+/// The writer's line knows nothing of them, and has other bytes in their places.
+#[test]
+fn held_bytes_of_a_writer_that_is_gone_are_read_from_the_array() {
+    for offset in offsets() {
+        for before in [0, 3, LATEST_BYTES] {
+            let mut world = World::new(offset);
+            if before > 0 {
+                let sent = world.write(before);
+                assert_eq!(world.read(before), sent);
+            }
+            // SAFETY: an array of its own.
+            assert_eq!(unsafe { world.producer.stage_copy([9; 7].as_ptr(), 7) }, Ok(7));
+            world.producer.hold();
+            for _ in 0..2 {
+                world.rig.direction().show_held(CAPACITY as u64);
+                assert_eq!(world.consumer.available_fresh(), Ok(7), "once, and no more");
+            }
+            assert_eq!(world.read(7), [9; 7], "at {offset} behind {before}");
+        }
+    }
+}
+
+#[test]
+fn what_was_held_before_a_segment_is_none_of_its_bytes() {
+    let mut world = World::new(100);
+    // SAFETY: an array of its own.
+    assert_eq!(unsafe { world.producer.stage_copy([9; 7].as_ptr(), 7) }, Ok(7));
+    world.producer.hold();
+    world.producer.start_at(50);
+    world.consumer = world.rig.consumer();
+    world.consumer.start_at(50);
+    world.rig.direction().show_held(CAPACITY as u64);
+    assert_eq!(world.consumer.available_fresh(), Ok(0));
+    let direction = world.rig.direction();
+    direction.wake.held.store(50 + CAPACITY as u64 + 1, Relaxed);
+    direction.show_held(CAPACITY as u64);
+    assert_eq!(world.consumer.available_fresh(), Ok(0), "more than fits is a lie");
+}

@@ -18,6 +18,8 @@ pub(crate) use core::sync::atomic::Ordering::{self, Relaxed};
 pub(crate) enum Point {
     TailPublish,
     TailObserve,
+    HeldPublish,
+    HeldObserve,
     LatestPublish,
     LatestObserve,
     HeadPublish,

@@ -151,8 +151,7 @@ impl Generator {
             [self.random.weighted(&[8, 8, 4, 4, 2, 2, 2, 2])];
         let mut flags = Vec::new();
         if matches!(call, Send | Sendmsg | Sendto) {
-            // Not MSG_MORE, which a ring does not hold back: when its bytes come, and whether a close
-            // leaves them unread, differs (docs/compatibility.md).
+            // Not MSG_MORE: when its bytes come depends on acknowledgements of TCP's (docs/compatibility.md).
             for (flag, times) in [(Flag::DontWait, 5), (Flag::NoSignal, 5)] {
                 if self.random.once_in(times) {
                     flags.push(flag);

@@ -10,6 +10,9 @@ use super::{outgoing, wake, worth_telling, SlotWords, PIECE, WHOLE};
 use crate::carrier::Half;
 use crate::{Failure, Part, Sent, Shut, Wait};
 
+/// A segment of kernel TCP's over loopback, which it sends though more is to come, has twice as many bytes.
+const HELD_MAX: usize = 32 * 1024;
+
 /// Used under the stream's send lock.
 pub struct Sender {
     ring: Producer,
@@ -67,6 +70,42 @@ impl Sender {
     pub fn publish(&mut self) {
         self.ring.publish();
         self.wake_receiver();
+    }
+
+    /// Takes parts that are `len` bytes together, and keeps them from the receiver until the next send, or
+    /// [`show_held`](Self::show_held). Only if there is much more room, and little is held already.
+    ///
+    /// # Safety
+    /// As for [`try_send`](crate::Sender::try_send).
+    pub unsafe fn try_hold(
+        &mut self,
+        parts: impl Iterator<Item = Part>,
+        len: usize,
+    ) -> Result<bool, Failure> {
+        let most = HELD_MAX.min(self.ring.room() / 4);
+        if self.ring.held() + len > most || self.ring.free_at_least(len)? < len {
+            return Ok(false);
+        }
+        for part in parts {
+            // SAFETY: the caller's promise, and the program's memory is not the link's.
+            unsafe { self.ring.stage_copy(part.base, part.len) }?;
+        }
+        self.ring.hold();
+        Ok(true)
+    }
+
+    /// Whether something is kept from the receiver.
+    #[inline]
+    pub fn holds(&self) -> bool {
+        self.ring.held() != 0
+    }
+
+    /// Shows the receiver what was kept from it.
+    #[inline]
+    pub fn show_held(&mut self) {
+        if self.holds() {
+            self.publish();
+        }
     }
 
     /// The stream rests: memory of the ring's that requests and answers do not need is given back, if it is
@@ -197,6 +236,8 @@ impl crate::Sender for Sender {
         }
         total += staged;
         if total == 0 && full {
+            // Else nobody would ever make room.
+            self.show_held();
             return if self.receiver_left()? { Err(Failure::Left) } else { Ok(Sent::Full) };
         }
         Ok(Sent::Took(total))

@@ -2,7 +2,7 @@
 
 use loom::thread;
 
-use super::{explore, read, write, Shared};
+use super::{explore, read, stage, write, Shared};
 
 const TCP: u64 = 0;
 const OPEN: u64 = 3;
@@ -48,6 +48,25 @@ pub(super) fn end_shows_the_tail() {
     if shared.direction.end() != TCP {
         assert_eq!(read(&mut consumer, 2), [7]);
     }
+    writer.join().unwrap();
+}
+
+/// Whoever shows what a writer has held shows its bytes: more than the line's words have, which are read behind a
+/// fence.
+pub(super) fn held_bytes_are_shown_whole() {
+    const BYTES: [u8; 17] = [7; 17];
+    let shared = Shared::new(32);
+    let mut producer = shared.producer();
+    let writer = thread::spawn({
+        move || {
+            stage(&mut producer, &BYTES);
+            producer.hold();
+        }
+    });
+    let mut consumer = shared.consumer();
+    shared.direction.show_held(32);
+    let got = read(&mut consumer, 32);
+    assert!(got.is_empty() || got == BYTES);
     writer.join().unwrap();
 }
 
@@ -97,6 +116,11 @@ fn a_segment_shows_where_it_begins() {
 #[test]
 fn an_end_shows_every_byte_before_it() {
     explore(end_shows_the_tail);
+}
+
+#[test]
+fn what_is_held_is_shown_whole() {
+    explore(held_bytes_are_shown_whole);
 }
 
 #[test]

@@ -26,6 +26,8 @@ macro_rules! mutants {
 mutants! {
     tail_stored_relaxed_is_caught: TailPublish breaks bytes_in_order::through_a_full_ring;
     tail_loaded_relaxed_is_caught: TailObserve breaks latest::few_bytes;
+    held_stored_relaxed_is_caught: HeldPublish breaks handover_words::held_bytes_are_shown_whole;
+    held_loaded_relaxed_is_caught: HeldObserve breaks handover_words::held_bytes_are_shown_whole;
     head_stored_relaxed_is_caught: HeadPublish breaks bytes_in_order::through_a_full_ring;
     head_loaded_relaxed_is_caught: HeadObserve breaks bytes_in_order::through_a_full_ring;
     latest_stored_relaxed_is_caught: LatestPublish breaks latest::overwritten_words;

@@ -19,6 +19,7 @@ use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
 use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
+use crate::send::held;
 use crate::{inherit, receive, service, wait};
 
 /// The peer broke the rules, or bytes are lost beyond repair: the stream ends in a reset.
@@ -417,6 +418,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     let mut orphaned = false;
     let mut leaves_remains = socket.remains.load(Relaxed);
     if let (true, Some(link)) = (attached, link) {
+        held::show_locked(&mut send);
         let slot = socket.slot.load(Relaxed);
         let words = incoming(link, slot);
         if socket.shown_in_slot.load(Relaxed) && peer_came(&outgoing(link, slot)) {

@@ -15,6 +15,7 @@ use super::fin::fin_if_due;
 use super::leave::stop_reading;
 use super::{go_down, resend, say, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
+use crate::send::held;
 use crate::wait::blocking::direction;
 use crate::{inherit, receive, service, wait};
 
@@ -126,6 +127,7 @@ pub fn settle_before_end() {
             asked |= socket.mode() == Mode::Attached && resends;
             return;
         }
+        held::show_locked(&mut send);
         let unread = leaves_unread(socket, &mut send).is_ok_and(|unread| unread);
         let Some(link) = socket.link() else { return };
         if !is_seen(link, socket.slot.load(Relaxed)) || send.fin_pending && !unread {

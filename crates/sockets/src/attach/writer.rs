@@ -37,7 +37,10 @@ pub fn go_down(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, Broken>
     if send.writer.on() != WriterOn::Ring {
         return Ok(send.writer.on());
     }
-    let (Some(link), Some(producer)) = (socket.link(), &send.producer) else { return Err(Broken) };
+    let (Some(link), Some(producer)) = (socket.link(), &mut send.producer) else {
+        return Err(Broken);
+    };
+    producer.show_held();
     let (slot, tail) = (socket.slot.load(Relaxed), producer.tail());
     let on = send.writer.go_down(&outgoing(link, slot), tail)?;
     producer.wake_receiver();
@@ -67,6 +70,10 @@ pub fn try_go_up(socket: &'static Socket, send: &mut SendSide) -> bool {
         return false;
     }
     let fd = socket.fd.load(Relaxed);
+    if tcp::unsent(fd).is_ok_and(|bytes| bytes > 0) {
+        // By MSG_MORE, TCP_CORK or Nagle's rule: it would come later than what the ring will have.
+        tcp::push(fd);
+    }
     let Ok(written) = tcp::bytes_written(fd, socket.connector.load(Relaxed)) else { return false };
     let offset = written + send.ring_only;
     let Some(producer) = &mut send.producer else { return false };

@@ -12,6 +12,7 @@ use shunt_stats::Reason;
 use crate::calls::counts;
 use crate::calls::descriptor::{classify, forget, opened, touch_or_leave};
 use crate::pool::{self, Mode, Socket};
+use crate::send::held;
 use crate::table::{self, Entry};
 use crate::wait::{epoll, state};
 use crate::{attach, inherit, process, receive, search, send, Outcome};
@@ -246,6 +247,13 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         [libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE];
     if level == libc::SOL_SOCKET && SIZES.contains(&name) {
         return size_set(index, name);
+    }
+    if level == libc::IPPROTO_TCP && name == libc::TCP_CORK {
+        pool::get(index).is_corked.store(on, Relaxed);
+    }
+    let pushes = |name| name == libc::TCP_CORK && !on || name == libc::TCP_NODELAY && on;
+    if level == libc::IPPROTO_TCP && pushes(name) {
+        return held::show(pool::get(index));
     }
     let reason = match (level, name) {
         (libc::SOL_SOCKET, SO_ZEROCOPY) if on => Reason::ZeroCopy,

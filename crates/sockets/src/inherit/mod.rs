@@ -74,13 +74,14 @@ fn is_on(fd: i32, level: i32, name: i32) -> bool {
     handles::option_int(fd, level, name).is_ok_and(|value| value != 0)
 }
 
-/// Notes the options with which `recvmsg` tells more than bytes: another program, or a listener, may have set them.
+/// Notes the options with which `recvmsg` tells more than bytes, and sends are held back: another program, or a listener, may have set them.
 pub fn note_telling_options(socket: &Socket, fd: i32) {
     const SO_TIMESTAMP: [i32; 4] = [29, 35, 63, 64];
     const TCP_INQ: i32 = 36;
     let tells_times = SO_TIMESTAMP.iter().any(|name| is_on(fd, libc::SOL_SOCKET, *name));
     socket.messages_tell_times.fetch_or(tells_times, Relaxed);
     socket.messages_tell_unread.store(is_on(fd, libc::IPPROTO_TCP, TCP_INQ), Relaxed);
+    socket.is_corked.store(is_on(fd, libc::IPPROTO_TCP, libc::TCP_CORK), Relaxed);
 }
 
 /// The child is about to use a stream that its parent has on a ring: it goes back to TCP.

@@ -132,6 +132,10 @@ pub struct SendSide {
     pub looks_for_stop: u32,
     /// While [`full`](Socket::full): the reader's cursor as it was seen last.
     pub full_head: u64,
+    /// When the first of the bytes that are held back came, in ns.
+    pub held_since_ns: u64,
+    /// The service thread looks whether bytes are held back for long.
+    pub is_held_watched: bool,
     pub told: Told,
 }
 
@@ -215,6 +219,8 @@ pub struct Socket {
     pub death_error: AtomicI32,
     /// A wait has told that the connection is reset, of which the ring may not know yet.
     pub told_reset: AtomicBool,
+    /// TCP_CORK is set: what is sent is held back.
+    pub is_corked: AtomicBool,
     /// Its close is made a reset for an exec that is under way.
     pub resets_at_exec: AtomicBool,
     /// On TCP for good, but for what its writer has left in the ring, which other processes may take as
@@ -317,6 +323,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.room.store(0, Relaxed);
     socket.death_error.store(0, Relaxed);
     socket.told_reset.store(false, Relaxed);
+    socket.is_corked.store(false, Relaxed);
     socket.resets_at_exec.store(false, Relaxed);
     socket.remains.store(false, Relaxed);
     // SYNC mode -> Socket::mode(): the fields above are seen by who sees the mode.
@@ -445,6 +452,8 @@ impl SendSide {
             failed: None,
             looks_for_stop: 0,
             full_head: 0,
+            held_since_ns: 0,
+            is_held_watched: false,
             told: Told::NOTHING,
         }
     }
@@ -489,6 +498,7 @@ impl Socket {
             room: AtomicU32::new(0),
             death_error: AtomicI32::new(0),
             told_reset: AtomicBool::new(false),
+            is_corked: AtomicBool::new(false),
             resets_at_exec: AtomicBool::new(false),
             remains: AtomicBool::new(false),
             slot: AtomicU32::new(shunt_link::VACANT),

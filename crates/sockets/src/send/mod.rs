@@ -22,6 +22,7 @@ use crate::wait::blocking::{self, Watch, Woken};
 
 mod file;
 mod full;
+pub mod held;
 mod native;
 mod rest;
 pub mod usual;
@@ -139,7 +140,7 @@ fn send_waiting(
             } else if socket.mode() != Mode::Attached {
                 Attempt::Gone
             } else {
-                match attempt(socket, &mut side, request.vector, sent, heard) {
+                match attempt((index, socket), &mut side, request, sent, heard) {
                     Ok(attempt) => attempt,
                     Err(Broken) => {
                         drop(side);
@@ -249,12 +250,13 @@ pub fn wanted(vector: &[iovec]) -> usize {
 }
 
 fn attempt(
-    socket: &'static Socket,
+    (index, socket): (u32, &'static Socket),
     side: &mut SendSide,
-    vector: &[iovec],
+    request: Request<'_>,
     already: usize,
     heard: bool,
 ) -> Result<Attempt, Broken> {
+    let holds = held::is_wanted(socket, request.flags);
     if side.fin_pending {
         return Ok(Attempt::Shut);
     }
@@ -276,14 +278,24 @@ fn attempt(
                 return Ok(Attempt::Error(number));
             }
             side.since_down = side.since_down.saturating_add(1);
-            if side.since_down < SENDS_BEFORE_UP && side.ring_only > 0 || !try_go_up(socket, side) {
+            let waits = side.since_down < SENDS_BEFORE_UP && side.ring_only > 0;
+            // What the kernel holds back stands before whatever a ring would.
+            if waits || holds || !try_go_up(socket, side) {
                 return attempt_native(socket, side);
             }
         }
     }
+    if holds {
+        let rest = wanted(request.vector) - already;
+        // SAFETY: the program's own buffer.
+        if unsafe { held::hold((index, socket), side, parts(request.vector, already), rest) }? {
+            count_sent(socket, rest);
+            return Ok(Attempt::Took(rest));
+        }
+    }
     let Some(producer) = &mut side.producer else { return Err(Broken) };
     // SAFETY: the program's own buffer.
-    match unsafe { producer.try_send(parts(vector, already)) } {
+    match unsafe { producer.try_send(parts(request.vector, already)) } {
         Ok(Sent::Took(total)) => {
             count_sent(socket, total);
             Ok(Attempt::Took(total))
@@ -344,6 +356,7 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
         if side.fin_pending {
             return Outcome::Handled(0);
         }
+        held::show_locked(&mut side);
         side.shut = true;
         if let Some(link) = socket.link() {
             outgoing(link, socket.slot.load(Relaxed)).shut_writer();

@@ -95,7 +95,7 @@ fn counted(socket: &Socket, len: usize, sent: bool) -> usize {
 /// Where the bytes go, of a stream that is attached and locked.
 #[inline(always)]
 fn ring<'a>(socket: &Socket, side: &'a mut SendSide) -> Option<&'a mut shm::Sender> {
-    if side.fin_pending || socket.told_reset.load(Relaxed) {
+    if side.fin_pending || socket.told_reset.load(Relaxed) || socket.is_corked.load(Relaxed) {
         return None;
     }
     let producer = side.producer.as_mut()?;

@@ -22,7 +22,7 @@ use self::orphans::Orphan;
 use self::reserved::Reserved;
 use self::unsaid::Unsaid;
 use crate::pool::{self, Mode, Socket};
-use crate::send::{rest, still_full, Resting, FULL_NS_MAX, REST_NS};
+use crate::send::{held, rest, still_full, Resting, FULL_NS_MAX, REST_NS};
 use crate::wait::poll;
 use crate::{attach, inherit, search};
 
@@ -81,6 +81,8 @@ pub struct Service {
     full: Lock<Vec<(u32, u32)>>,
     /// Streams whose rings have grown, to be looked at for rest.
     resting: Lock<Vec<Resting>>,
+    /// Streams whose last bytes are held back.
+    held: Lock<Vec<(u32, u32)>>,
     /// Control sockets of handshakes under way: a forked child closes them.
     meeting: Lock<Vec<i32>>,
     /// Connections of streams that were closed and are not finished: a forked child closes them.
@@ -101,6 +103,9 @@ struct Work {
     next_offer: u64,
     unsaid: Unsaid,
 }
+
+/// How often it is looked at streams whose last bytes are held back, in ns.
+const HELD_LOOK_NS: u64 = held::HELD_NS_MAX / 4;
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(null_mut());
 static STARTING: Lock<()> = Lock::new(());
@@ -196,6 +201,7 @@ pub fn start() -> Option<&'static Service> {
         links: Lock::new(Vec::new()),
         full: Lock::new(Vec::new()),
         resting: Lock::new(Vec::new()),
+        held: Lock::new(Vec::new()),
         meeting: Lock::new(Vec::new()),
         orphans: Lock::new(Vec::new()),
         hurry: AtomicBool::new(false),
@@ -332,6 +338,15 @@ impl Service {
         }
     }
 
+    /// Bytes are held back: they are shown after a while.
+    pub fn watch_held(&self, index: u32, generation: u32) {
+        let mut held = self.held.lock();
+        held.push((index, generation));
+        if held.len() == 1 {
+            handles::ring(self.bell);
+        }
+    }
+
     /// The kernel serves the stream alone again.
     pub fn forget_companion(&self, socket: &Socket) {
         self.forget(socket.fd.load(Relaxed));
@@ -365,12 +380,13 @@ impl Service {
 
 impl Work {
     fn run(&mut self) {
-        let (mut looked_ns, mut looked_for_rest_ns) = (0, 0);
+        let (mut looked_ns, mut looked_for_rest_ns, mut looked_for_held_ns) = (0, 0, 0);
         while !self.service.stopping.load(SeqCst) {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
             let some_full = !self.service.full.lock().is_empty();
             let some_rest = !self.service.resting.lock().is_empty();
-            let timeout = self.sleeps_ms(some_full, some_rest);
+            let some_held = !self.service.held.lock().is_empty();
+            let timeout = self.sleeps_ms(some_full, some_rest, some_held);
             let count = match handles::epoll_wait(self.service.epoll, &mut events, timeout) {
                 Ok(count) => count,
                 Err(error) if error.0 == libc::EINTR => continue,
@@ -384,6 +400,10 @@ impl Work {
             if some_rest && clock::now_ns() - looked_for_rest_ns >= REST_NS {
                 looked_for_rest_ns = clock::now_ns();
                 self.look_for_rest();
+            }
+            if some_held && clock::now_ns() - looked_for_held_ns >= HELD_LOOK_NS {
+                looked_for_held_ns = clock::now_ns();
+                self.look_at_held();
             }
             links::retire_others();
             self.drop_unwanted();
@@ -419,6 +439,13 @@ impl Work {
         let mut resting = core::mem::take(&mut *self.service.resting.lock());
         resting.retain_mut(rest);
         self.service.resting.lock().append(&mut resting);
+    }
+
+    /// Bytes that were held back for long are shown.
+    fn look_at_held(&mut self) {
+        let mut streams = core::mem::take(&mut *self.service.held.lock());
+        streams.retain(|&(index, generation)| held::look(index, generation));
+        self.service.held.lock().append(&mut streams);
     }
 
     fn dispatch(&mut self, data: u64, events: u32) {
@@ -502,10 +529,11 @@ impl Work {
     }
 
     /// How long the thread may sleep, in milliseconds; -1 is for ever.
-    fn sleeps_ms(&self, some_full: bool, some_rest: bool) -> i32 {
+    fn sleeps_ms(&self, some_full: bool, some_rest: bool, some_held: bool) -> i32 {
         let full = some_full.then_some(FULL_NS_MAX);
         let rest = some_rest.then_some(REST_NS);
-        let least = [full, rest, self.unsaid.waits_ns()].into_iter().flatten().min();
+        let held = some_held.then_some(HELD_LOOK_NS);
+        let least = [full, rest, held, self.unsaid.waits_ns()].into_iter().flatten().min();
         least.map_or(-1, |ns| ns.div_ceil(1_000_000) as i32)
     }
 
@@ -559,6 +587,7 @@ pub unsafe fn after_fork() {
         service.requests.force_open();
         service.full.force_open();
         service.resting.force_open();
+        service.held.force_open();
         service.meeting.force_open();
         service.orphans.force_open();
     }

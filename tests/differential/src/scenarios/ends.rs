@@ -104,7 +104,7 @@ fn half_close_by_the_server_ends_one_direction(a: &Actor) {
 }
 
 /// Text until the end or an error, and which of them it was.
-fn receive_to_end_text(s: Fd) -> String {
+pub(super) fn receive_to_end_text(s: Fd) -> String {
     receive_text(s, 1000)
 }
 

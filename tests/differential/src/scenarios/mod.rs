@@ -7,6 +7,7 @@ mod descriptors;
 mod ends;
 mod epoll;
 mod heirs;
+mod held;
 mod histories;
 mod io_uring;
 mod left_bytes;
@@ -65,6 +66,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         poll::ALL,
         epoll::ALL,
         heirs::ALL,
+        held::ALL,
         histories::ALL,
         io_uring::ALL,
         sandboxes::ALL,
