@@ -8,6 +8,7 @@ use crate::calls::socket::{self, set_int};
 use crate::calls::{io, wait, Fd};
 use crate::pattern::{receive, receive_text, send_all};
 use libc::{IPPROTO_TCP, TCP_CORK, TCP_NODELAY};
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
@@ -88,13 +89,16 @@ fn tail(s: Fd) {
 fn nothing_tells_of_what_is_held_back(a: &Actor) {
     let a = &a.settled();
     let s = a.stream();
+    let on_their_way = Cell::new(0);
     let held = || {
         io::send(s, b"he", libc::MSG_MORE).value("send");
         io::sendmsg(s, &[b"a", b"d "], libc::MSG_MORE).value("sendmsg");
         // On TCP as on a ring, nothing of the sender's own looks like a reason to let it go.
         wait::poll(&[(s, libc::POLLIN | libc::POLLOUT)], 0);
+        on_their_way.set(socket::ioctl(s, libc::TIOCOUTQ, -1).1);
     };
     in_time(a, s, held, || told(s), || tail(s));
+    a.client(|| a.note("on their way", on_their_way.get()));
 }
 
 fn more_is_received_together_with_what_follows(a: &Actor) {
