@@ -49,7 +49,15 @@ pub(super) fn unread(socket: &Socket) -> Option<c_int> {
             ring + if ended { tcp::readable(fd).unwrap_or(0) } else { 0 }
         }
         ReaderOn::Crossing { up_at } => {
-            (up_at - recv.offset.min(up_at)) + direction.tail().saturating_sub(up_at)
+            let by_tcp = tcp::readable(fd).ok()?;
+            let is_here = recv.offset + by_tcp >= up_at;
+            let all = (up_at - recv.offset.min(up_at)) + direction.tail().saturating_sub(up_at);
+            // What the ring has is behind all of TCP's.
+            if is_here || receive::owes(socket, &recv) {
+                all
+            } else {
+                by_tcp
+            }
         }
         _ => {
             let owed = if receive::owes(socket, &recv) { recv.owed - recv.offset } else { 0 };

@@ -197,6 +197,9 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                         halves.read_kernel = true;
                         halves.tcp_open = true;
                         halves.readable |= receive::owes(socket, &recv);
+                        // The end is behind bytes of TCP's that are not here yet.
+                        let is_near = || tcp::readable(socket.fd.load(Relaxed)) != Ok(0);
+                        halves.peer_shut &= halves.readable || is_near();
                     }
                     ReaderOn::Tcp | ReaderOn::Salvage { .. } => {
                         halves.read_kernel = true;
