@@ -74,7 +74,8 @@ fn is_on(fd: i32, level: i32, name: i32) -> bool {
     handles::option_int(fd, level, name).is_ok_and(|value| value != 0)
 }
 
-/// Notes the options with which `recvmsg` tells more than bytes, and sends are held back: another program, or a listener, may have set them.
+/// Notes the options with which `recvmsg` tells more than bytes, and sends are held back: another program, or a
+/// listener, may have set them.
 pub fn note_telling_options(socket: &Socket, fd: i32) {
     const SO_TIMESTAMP: [i32; 4] = [29, 35, 63, 64];
     const TCP_INQ: i32 = 36;
