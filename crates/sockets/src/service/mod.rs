@@ -11,24 +11,25 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::
 use shunt_link::Link;
 use shunt_os::lock::Lock;
 use shunt_os::peer::Diagnosis;
-use shunt_os::{clock, handles, park, threads};
+use shunt_os::{handles, park, threads};
 use shunt_pairing::message::Message;
 use shunt_stats::Reason;
 
 use self::handshake::Handshake;
 use self::links::Known;
+use self::looks::Looks;
 use self::offers::{ByPorts, Offered};
 use self::orphans::Orphan;
 use self::reserved::Reserved;
 use self::unsaid::Unsaid;
 use crate::pool::{self, Mode, Socket};
-use crate::send::{held, rest, still_full, Resting, FULL_NS_MAX, REST_NS};
 use crate::wait::poll;
 use crate::{attach, inherit, search};
 
 mod door;
 mod handshake;
 mod links;
+mod looks;
 mod offers;
 mod orphans;
 mod reserved;
@@ -77,12 +78,7 @@ pub struct Service {
     door: AtomicI32,
     requests: Lock<Vec<Request>>,
     links: Lock<Vec<Known>>,
-    /// Streams whose rings were found full by sends that may not wait.
-    full: Lock<Vec<(u32, u32)>>,
-    /// Streams whose rings have grown, to be looked at for rest.
-    resting: Lock<Vec<Resting>>,
-    /// Streams whose last bytes are held back.
-    held: Lock<Vec<(u32, u32)>>,
+    looks: Looks,
     /// Control sockets of handshakes under way: a forked child closes them.
     meeting: Lock<Vec<i32>>,
     /// Connections of streams that were closed and are not finished: a forked child closes them.
@@ -103,9 +99,6 @@ struct Work {
     next_offer: u64,
     unsaid: Unsaid,
 }
-
-/// How often it is looked at streams whose last bytes are held back, in ns.
-const HELD_LOOK_NS: u64 = held::HELD_NS_MAX / 4;
 
 static SERVICE: AtomicPtr<Service> = AtomicPtr::new(null_mut());
 static STARTING: Lock<()> = Lock::new(());
@@ -199,9 +192,7 @@ pub fn start() -> Option<&'static Service> {
         door: AtomicI32::new(-1),
         requests: Lock::new(Vec::new()),
         links: Lock::new(Vec::new()),
-        full: Lock::new(Vec::new()),
-        resting: Lock::new(Vec::new()),
-        held: Lock::new(Vec::new()),
+        looks: Looks::new(),
         meeting: Lock::new(Vec::new()),
         orphans: Lock::new(Vec::new()),
         hurry: AtomicBool::new(false),
@@ -318,35 +309,6 @@ impl Service {
         self.companion(libc::EPOLL_CTL_ADD, index, socket, 0);
     }
 
-    /// A ring is full: if its reader takes nothing for long, the stream goes on over TCP.
-    pub fn watch_full(&self, index: u32, generation: u32) {
-        let mut full = self.full.lock();
-        if !full.contains(&(index, generation)) {
-            full.push((index, generation));
-            if full.len() == 1 {
-                handles::ring(self.bell);
-            }
-        }
-    }
-
-    /// A ring has grown: its memory is given back when the stream rests.
-    pub fn watch_rest(&self, stream: Resting) {
-        let mut resting = self.resting.lock();
-        resting.push(stream);
-        if resting.len() == 1 {
-            handles::ring(self.bell);
-        }
-    }
-
-    /// Bytes are held back: they are shown after a while.
-    pub fn watch_held(&self, index: u32, generation: u32) {
-        let mut held = self.held.lock();
-        held.push((index, generation));
-        if held.len() == 1 {
-            handles::ring(self.bell);
-        }
-    }
-
     /// The kernel serves the stream alone again.
     pub fn forget_companion(&self, socket: &Socket) {
         self.forget(socket.fd.load(Relaxed));
@@ -380,31 +342,20 @@ impl Service {
 
 impl Work {
     fn run(&mut self) {
-        let (mut looked_ns, mut looked_for_rest_ns, mut looked_for_held_ns) = (0, 0, 0);
+        let mut last = looks::Last::default();
         while !self.service.stopping.load(SeqCst) {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-            let some_full = !self.service.full.lock().is_empty();
-            let some_rest = !self.service.resting.lock().is_empty();
-            let some_held = !self.service.held.lock().is_empty();
-            let timeout = self.sleeps_ms(some_full, some_rest, some_held);
+            let waited = self.service.looks.waited();
+            let sleeps_ns =
+                [waited.sleeps_ns(), self.unsaid.waits_ns()].into_iter().flatten().min();
+            let timeout = sleeps_ns.map_or(-1, |ns| ns.div_ceil(1_000_000) as i32);
             let count = match handles::epoll_wait(self.service.epoll, &mut events, timeout) {
                 Ok(count) => count,
                 Err(error) if error.0 == libc::EINTR => continue,
                 // The program has closed it, by system calls of its own.
                 Err(_) => break,
             };
-            if some_full && clock::now_ns() - looked_ns >= FULL_NS_MAX {
-                looked_ns = clock::now_ns();
-                self.look_at_full();
-            }
-            if some_rest && clock::now_ns() - looked_for_rest_ns >= REST_NS {
-                looked_for_rest_ns = clock::now_ns();
-                self.look_for_rest();
-            }
-            if some_held && clock::now_ns() - looked_for_held_ns >= HELD_LOOK_NS {
-                looked_for_held_ns = clock::now_ns();
-                self.look_at_held();
-            }
+            self.service.looks.look(waited, &mut last);
             links::retire_others();
             self.drop_unwanted();
             for event in &events[..count] {
@@ -422,30 +373,6 @@ impl Work {
             self.service.links.lock().iter().map(|known| known.link).collect();
         links.into_iter().for_each(|link| self.lose(link));
         self.refuse_all();
-    }
-
-    /// Streams that stay full for two looks on end leave their rings.
-    fn look_at_full(&mut self) {
-        let mut full = core::mem::take(&mut *self.service.full.lock());
-        full.retain(|&(index, generation)| {
-            let socket = pool::get(index);
-            socket.generation.load(Relaxed) == generation && still_full(index, socket)
-        });
-        self.service.full.lock().append(&mut full);
-    }
-
-    /// Streams that have sent nothing since the last look give memory back.
-    fn look_for_rest(&mut self) {
-        let mut resting = core::mem::take(&mut *self.service.resting.lock());
-        resting.retain_mut(rest);
-        self.service.resting.lock().append(&mut resting);
-    }
-
-    /// Bytes that were held back for long are shown.
-    fn look_at_held(&mut self) {
-        let mut streams = core::mem::take(&mut *self.service.held.lock());
-        streams.retain(|&(index, generation)| held::look(index, generation));
-        self.service.held.lock().append(&mut streams);
     }
 
     fn dispatch(&mut self, data: u64, events: u32) {
@@ -528,15 +455,6 @@ impl Work {
         }
     }
 
-    /// How long the thread may sleep, in milliseconds; -1 is for ever.
-    fn sleeps_ms(&self, some_full: bool, some_rest: bool, some_held: bool) -> i32 {
-        let full = some_full.then_some(FULL_NS_MAX);
-        let rest = some_rest.then_some(REST_NS);
-        let held = some_held.then_some(HELD_LOOK_NS);
-        let least = [full, rest, held, self.unsaid.waits_ns()].into_iter().flatten().min();
-        least.map_or(-1, |ns| ns.div_ceil(1_000_000) as i32)
-    }
-
     fn companion_event(&mut self, index: u32, socket: &'static Socket, events: u32) {
         if socket.mode() != Mode::Attached {
             return;
@@ -585,9 +503,7 @@ pub unsafe fn after_fork() {
     unsafe {
         service.links.force_open();
         service.requests.force_open();
-        service.full.force_open();
-        service.resting.force_open();
-        service.held.force_open();
+        service.looks.force_open();
         service.meeting.force_open();
         service.orphans.force_open();
     }
