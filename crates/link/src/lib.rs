@@ -101,9 +101,7 @@ impl Link {
 
     /// Notes the peer's end; true for whoever notes it first. What the peer held back of streams is shown before.
     pub fn bury(&self) -> bool {
-        for slot in
-            (0..).zip(&self.streams).filter(|(_, it)| it.load(Acquire) < ORPHAN).map(|it| it.0)
-        {
+        for slot in (0..self.memory.slots()).filter(|slot| self.stream(*slot).is_some()) {
             let words = self.memory.direction(slot, self.side.other());
             // SAFETY: the link's memory is mapped for as long as the link is there; nothing but atomics.
             unsafe { words.as_ref() }.show_held(self.memory.ring_bytes().into());

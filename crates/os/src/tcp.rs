@@ -64,7 +64,7 @@ pub fn readable(fd: i32) -> Result<u64> {
 }
 
 /// Bytes that were written and not sent yet (SIOCOUTQNSD).
-pub fn unsent(fd: i32) -> Result<u64> {
+fn unsent(fd: i32) -> Result<u64> {
     const SIOCOUTQNSD: libc::c_ulong = 0x894b;
     queue(fd, SIOCOUTQNSD)
 }
@@ -119,10 +119,13 @@ pub fn is_shut_for_reading(fd: i32) -> bool {
     handles::poll_now(fd, libc::POLLRDHUP) & libc::POLLRDHUP != 0 && !peer_has_ended(fd)
 }
 
-/// Sends what Nagle's rule holds back. The last bytes before a ring may be unacknowledged still
+/// Sends what Nagle's rule, MSG_MORE or TCP_CORK holds back. The last bytes before a ring may be unacknowledged still
 /// (their acknowledgement would have come with the peer's next bytes, which took the ring), and
 /// would delay the first ones after it. TCP_NODELAY pushes when it is set; it is put back.
 pub fn push(fd: i32) {
+    if unsent(fd) == Ok(0) {
+        return;
+    }
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
     let values: &[i32] = match crate::handles::option_int(fd, level, name) {
         Ok(0) => &[1, 0],

@@ -109,8 +109,8 @@ pub fn saw_locked_memory() {
 pub fn saw_io_uring() {
     if keeps_to_tcp().is_none() && !process::in_vfork_child() {
         keep_to_tcp(Reason::IoUring);
-        streams(|mode| mode == Mode::Inherited).into_iter().for_each(inherit::touch);
-        attach::leave_all(&streams(|mode| mode != Mode::Inherited), Reason::IoUring);
+        pool::chosen(|it| it.mode() == Mode::Inherited).into_iter().for_each(inherit::touch);
+        attach::leave_all(&pool::chosen(|it| it.mode() != Mode::Inherited), Reason::IoUring);
     }
 }
 
@@ -169,20 +169,10 @@ fn saw_other_calls() {
     }
 }
 
-fn streams(chosen: impl Fn(Mode) -> bool) -> Vec<u32> {
-    let mut streams = Vec::new();
-    pool::each(|index, socket| {
-        if chosen(socket.mode()) {
-            streams.push(index);
-        }
-    });
-    streams
-}
-
 /// Takes every stream to TCP and ends the service thread.
 fn keep_still(reason: Reason) {
-    streams(|mode| mode == Mode::Inherited).into_iter().for_each(inherit::touch);
-    let streams = streams(|mode| mode != Mode::Inherited);
+    pool::chosen(|it| it.mode() == Mode::Inherited).into_iter().for_each(inherit::touch);
+    let streams = pool::chosen(|it| it.mode() != Mode::Inherited);
     attach::leave_all(&streams, reason);
     attach::settle_before_end();
     attach::wait_until(SETTLE_NS_MAX, || {

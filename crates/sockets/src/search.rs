@@ -202,7 +202,7 @@ fn search(index: u32, socket: &'static Socket) {
     if inherit::has_strange_options(fd) {
         return settle(socket, Reason::UnsupportedOption);
     }
-    inherit::note_telling_options(socket, fd);
+    inherit::note_options(socket, fd);
     if tcp::is_shut_for_reading(fd) {
         // Perhaps by the program that this one has it from.
         socket.shut_reading.store(true, SeqCst);

@@ -86,8 +86,8 @@ macro_rules! may_stop {
 }
 
 may_stop! {
-    raise() of calls::pid();
-    pthread_kill(thread: pthread_t) of calls::pid();
+    raise() of process::pid();
+    pthread_kill(thread: pthread_t) of process::pid();
     kill(process: pid_t) of process;
     killpg(group: pid_t) of -group;
     tgkill(process: pid_t, _thread: pid_t) of process;

@@ -70,10 +70,8 @@ pub fn try_go_up(socket: &'static Socket, send: &mut SendSide) -> bool {
         return false;
     }
     let fd = socket.fd.load(Relaxed);
-    if tcp::unsent(fd).is_ok_and(|bytes| bytes > 0) {
-        // By MSG_MORE, TCP_CORK or Nagle's rule: it would come later than what the ring will have.
-        tcp::push(fd);
-    }
+    // What is held back would come later than what the ring will have.
+    tcp::push(fd);
     let Ok(written) = tcp::bytes_written(fd, socket.connector.load(Relaxed)) else { return false };
     let offset = written + send.ring_only;
     let Some(producer) = &mut send.producer else { return false };

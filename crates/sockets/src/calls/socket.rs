@@ -248,13 +248,6 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
     if level == libc::SOL_SOCKET && SIZES.contains(&name) {
         return size_set(index, name);
     }
-    if level == libc::IPPROTO_TCP && name == libc::TCP_CORK {
-        pool::get(index).is_corked.store(on, Relaxed);
-    }
-    let pushes = |name| name == libc::TCP_CORK && !on || name == libc::TCP_NODELAY && on;
-    if level == libc::IPPROTO_TCP && pushes(name) {
-        return held::show(pool::get(index));
-    }
     let reason = match (level, name) {
         (libc::SOL_SOCKET, SO_ZEROCOPY) if on => Reason::ZeroCopy,
         (
@@ -264,6 +257,14 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         (libc::IPPROTO_TCP, TCP_INQ) => {
             return pool::get(index).messages_tell_unread.store(on, Relaxed);
         }
+        (libc::IPPROTO_TCP, libc::TCP_CORK) if on => {
+            return pool::get(index).is_corked.store(true, Relaxed);
+        }
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => {
+            pool::get(index).is_corked.store(false, Relaxed);
+            return held::show(pool::get(index));
+        }
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY) if on => return held::show(pool::get(index)),
         (libc::SOL_SOCKET, libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW) if on => {
             Reason::UnsupportedOption
         }

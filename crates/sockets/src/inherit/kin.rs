@@ -205,7 +205,7 @@ impl Kin {
     }
 
     /// While inherited: the process whose it is.
-    pub fn owner(&self) -> i32 {
+    pub(super) fn owner(&self) -> i32 {
         self.owner.load(Relaxed)
     }
 

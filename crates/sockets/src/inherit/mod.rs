@@ -76,7 +76,7 @@ fn is_on(fd: i32, level: i32, name: i32) -> bool {
 
 /// Notes the options with which `recvmsg` tells more than bytes, and sends are held back: another program, or a
 /// listener, may have set them.
-pub fn note_telling_options(socket: &Socket, fd: i32) {
+pub fn note_options(socket: &Socket, fd: i32) {
     const SO_TIMESTAMP: [i32; 4] = [29, 35, 63, 64];
     const TCP_INQ: i32 = 36;
     let tells_times = SO_TIMESTAMP.iter().any(|name| is_on(fd, libc::SOL_SOCKET, *name));
@@ -113,12 +113,7 @@ pub fn touch(index: u32) {
 /// In the parent's service thread: children asked for streams or sets.
 pub fn answer_children(bell: i32) {
     handles::silence(bell);
-    let mut asked = Vec::new();
-    pool::each(|index, socket| {
-        if socket.mode() != Mode::Inherited && socket.kin.is_asked_for() {
-            asked.push(index);
-        }
-    });
+    let mut asked = pool::chosen(|it| it.mode() != Mode::Inherited && it.kin.is_asked_for());
     let undone = attach::leave_soon(&asked, Reason::SharedWithOtherProcess);
     let mut again = !undone.is_empty();
     wait::epoll::each(|index, set| {

@@ -22,21 +22,11 @@ fn before_stop(process: i32) {
     let is_meant = |it: i32| process <= 0 || process == it;
     let errno = shunt_os::errno();
     if is_meant(process::pid()) {
-        let mut shared = Vec::new();
-        pool::each(|index, socket| {
-            if socket.mode() == Mode::Attached && !socket.kin.is_sole_holder() {
-                shared.push(index);
-            }
-        });
+        let shared = pool::chosen(|it| it.mode() == Mode::Attached && !it.kin.is_sole_holder());
         attach::leave_all(&shared, Reason::SharedWithOtherProcess);
         shared.into_iter().map(pool::get).for_each(share_with_others);
     }
-    let mut inherited = Vec::new();
-    pool::each(|index, socket| {
-        if socket.mode() == Mode::Inherited && is_meant(socket.kin.owner()) {
-            inherited.push(index);
-        }
-    });
+    let inherited = pool::chosen(|it| it.mode() == Mode::Inherited && is_meant(it.kin.owner()));
     inherited.into_iter().for_each(touch);
     wait::epoll::each(|index, set| {
         if is_meant(set.kin.owner()) {

@@ -270,6 +270,17 @@ pub fn each(mut visit: impl FnMut(u32, &'static Socket)) {
     }
 }
 
+/// The sockets for which `is_chosen` says so.
+pub fn chosen(is_chosen: impl Fn(&Socket) -> bool) -> Vec<u32> {
+    let mut sockets = Vec::new();
+    each(|index, socket| {
+        if is_chosen(socket) {
+            sockets.push(index);
+        }
+    });
+    sockets
+}
+
 /// The stream whose kernel socket has this cookie (SO_COOKIE, socket(7)).
 pub fn of_cookie(cookie: u64) -> Option<u32> {
     let mut found = None;

@@ -11,7 +11,7 @@ use shunt_os::clock;
 
 use crate::attach::Broken;
 use crate::pool::{self, Mode, SendSide, Socket};
-use crate::service::{self, Service};
+use crate::service;
 
 /// The kernel's ceiling, in ns.
 pub const HELD_NS_MAX: u64 = 200_000_000;
@@ -43,14 +43,10 @@ pub(super) unsafe fn hold(
     if !held_some {
         side.held_since_ns = clock::now_ns();
     }
-    watch((index, socket), side, service);
-    Ok(true)
-}
-
-fn watch((index, socket): (u32, &Socket), side: &mut SendSide, service: &Service) {
     if !core::mem::replace(&mut side.is_held_watched, true) {
         service.watch_held(index, socket.generation.load(Relaxed));
     }
+    Ok(true)
 }
 
 /// Shows what is held back.

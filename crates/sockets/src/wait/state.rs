@@ -197,9 +197,6 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
                         halves.read_kernel = true;
                         halves.tcp_open = true;
                         halves.readable |= receive::owes(socket, &recv);
-                        // The end is behind bytes of TCP's that are not here yet.
-                        let is_near = || tcp::readable(socket.fd.load(Relaxed)) != Ok(0);
-                        halves.peer_shut &= halves.readable || is_near();
                     }
                     ReaderOn::Tcp | ReaderOn::Salvage { .. } => {
                         halves.read_kernel = true;
@@ -222,6 +219,8 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             // then a program that is told of them finds nothing.
             (ReaderOn::Crossing { up_at }, Some(consumer)) => {
                 let by_tcp = offset + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
+                // Nor is the end told, which is behind both.
+                halves.peer_shut &= halves.readable || by_tcp > offset;
                 let all = consumer.words().tail();
                 halves.arrived = Some(if by_tcp < up_at { by_tcp } else { all });
             }

@@ -49,7 +49,7 @@ fn in_time(a: &Actor, s: Fd, send: impl Fn(), look: impl Fn() -> String, rest: i
             let seen = look();
             a.tell("seen");
             let verdict = a.hear();
-            let taken = receive_until(s, b'.');
+            let taken = receive_until(s, '.');
             a.tell("taken");
             if verdict == yes {
                 a.note("seen", seen);
@@ -60,16 +60,21 @@ fn in_time(a: &Actor, s: Fd, send: impl Fn(), look: impl Fn() -> String, rest: i
     );
 }
 
-/// What a first receive gets, and the rest up to the byte.
-fn receive_until(s: Fd, last: u8) -> String {
-    let mut taken = Vec::new();
-    while taken.last() != Some(&last) {
-        wait::poll(&[(s, libc::POLLIN)], 10_000);
-        let mut room = [0; 100];
-        let count = io::recv(s, &mut room, 0).value("recv");
-        taken.extend_from_slice(&room[..count as usize]);
+/// What one receive gets.
+fn receive_once(s: Fd) -> String {
+    wait::poll(&[(s, libc::POLLIN)], 10_000);
+    let mut room = [0; 100];
+    let count = io::recv(s, &mut room, 0).value("recv");
+    String::from_utf8_lossy(&room[..count as usize]).into_owned()
+}
+
+/// Up to a byte.
+fn receive_until(s: Fd, last: char) -> String {
+    let mut taken = String::new();
+    while !taken.ends_with(last) {
+        taken += &receive_once(s);
     }
-    String::from_utf8(taken).expect("text")
+    taken
 }
 
 /// Everything that could tell of bytes.
@@ -108,17 +113,7 @@ fn more_is_received_together_with_what_follows(a: &Actor) {
         io::send(s, b"head ", libc::MSG_MORE).value("send");
         io::write(s, b"body ");
     };
-    let look = || {
-        wait::poll(&[(s, libc::POLLIN)], 10_000);
-        receive_text_once(s)
-    };
-    in_time(a, s, send, look, || tail(s));
-}
-
-fn receive_text_once(s: Fd) -> String {
-    let mut room = [0; 100];
-    let count = io::recv(s, &mut room, 0).value("recv");
-    String::from_utf8_lossy(&room[..count as usize]).into_owned()
+    in_time(a, s, send, || receive_once(s), || tail(s));
 }
 
 fn a_cork_that_is_pulled_lets_all_go_at_once(a: &Actor) {
