@@ -1,6 +1,7 @@
 //! The only place that turns an [`Outcome`] into a return value and `errno`.
 
 use shunt_os::{errno, handles, set_errno};
+use shunt_sockets::calls::descriptor;
 use shunt_sockets::{process, Outcome};
 
 /// Asks `ours`, and makes the genuine call if it is not ours to answer. `errno` is as the program
@@ -68,6 +69,33 @@ pub fn numbers_settled() {
 #[inline(always)]
 pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
     handles::with_numbers(call)
+}
+
+/// As [`with_numbers`], of one that may last.
+#[inline(always)]
+pub fn with_numbers_for_long<T>(call: impl FnOnce() -> T) -> T {
+    handles::with_numbers_for_long(call)
+}
+
+/// Makes a call about a descriptor that does not last. A number of which nothing is known may be nobody's: none of
+/// ours has it meanwhile.
+#[inline(always)]
+pub fn about<T>(fd: i32, call: impl FnOnce() -> T) -> T {
+    if process::enabled() && descriptor::may_be_nobodys(fd) {
+        with_numbers(call)
+    } else {
+        call()
+    }
+}
+
+/// As [`about`], of one that may last.
+#[inline(always)]
+pub fn about_for_long<T>(fd: i32, call: impl FnOnce() -> T) -> T {
+    if process::enabled() && descriptor::may_be_nobodys(fd) {
+        with_numbers_for_long(call)
+    } else {
+        call()
+    }
 }
 
 /// Makes a call about a descriptor, which is not open to the program if it is ours. Within [`with_numbers`].

@@ -231,10 +231,11 @@ fn report_file() -> Option<i32> {
         path[end] = 0;
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
         // SAFETY: a NUL-terminated path.
-        let opened = unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
-        match opened {
+        let open = || unsafe {
+            sys!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600).map(|fd| fd as i32)
+        };
+        match shunt_os::handles::keep_high_at_once(open) {
             Ok(fd) => {
-                let fd = shunt_os::handles::keep_high(fd as i32).ok()?;
                 if mapping::set_size(fd, SEGMENT_BYTES as u64).is_ok() {
                     return Some(fd);
                 }

@@ -166,13 +166,10 @@ pub fn getppid() -> i32 {
 /// (pidfd_open(2), since Linux 5.3; before, such a one counts).
 pub fn runs(pid: i32) -> bool {
     // SAFETY: no pointers.
-    match unsafe { sys!(libc::SYS_pidfd_open, pid, 0) } {
-        Ok(fd) => {
-            let fd = fd as i32;
-            let ended = crate::handles::poll_now(fd, libc::POLLIN) & libc::POLLIN != 0;
-            crate::handles::close(fd);
-            !ended
-        }
+    let open = || unsafe { sys!(libc::SYS_pidfd_open, pid, 0) }.map(|fd| fd as i32);
+    let has_ended = |fd| crate::handles::poll_now(fd, libc::POLLIN) & libc::POLLIN != 0;
+    match crate::handles::for_a_moment(open, has_ended) {
+        Ok(has_ended) => !has_ended,
         Err(error) if error.0 == libc::ESRCH => false,
         // SAFETY: signal 0 only asks.
         Err(_) => !unsafe { sys!(libc::SYS_kill, pid, 0) }.is_err_and(|e| e.0 == libc::ESRCH),

@@ -7,7 +7,9 @@ use shunt_os::{errno, handles, real, set_errno, Errno};
 use shunt_sockets::calls::descriptor as calls;
 use shunt_sockets::table;
 
-use crate::boundary::{before, boundary, noted, numbers_settled, of_theirs, with_numbers};
+use crate::boundary::{
+    about_for_long, before, boundary, noted, numbers_settled, of_theirs, with_numbers,
+};
 
 #[no_mangle]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
@@ -86,12 +88,15 @@ fn takes_number(command: c_int) -> bool {
     matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
 }
 
-/// A `fcntl` that takes a number, or is perhaps about one of ours.
-#[inline(always)]
+/// A `fcntl` that takes a number, or is perhaps about one of ours, or nobody's.
+#[inline(never)]
 fn carefully(fd: c_int, command: c_int, genuine: impl FnOnce() -> c_int) -> c_int {
     match command {
         // They may last.
-        libc::F_SETLKW | libc::F_OFD_SETLKW => of_theirs(fd, genuine),
+        libc::F_SETLKW | libc::F_OFD_SETLKW => {
+            numbers_settled();
+            of_theirs(fd, genuine)
+        }
         _ => with_numbers(|| of_theirs(fd, genuine)),
     }
 }
@@ -104,11 +109,9 @@ fn control(
     argument: *mut c_void,
     genuine: impl FnOnce() -> c_int,
 ) -> c_int {
-    let result = if takes_number(command) || handles::may_be_own(fd) {
+    let result = if takes_number(command) || handles::may_be_own(fd) || calls::may_be_nobodys(fd) {
         carefully(fd, command, genuine)
     } else {
-        // It may last.
-        numbers_settled();
         genuine()
     };
     noted(result, |result| calls::after_fcntl(fd, command, argument, result))
@@ -139,7 +142,7 @@ pub unsafe extern "C" fn __fcntl_time64(fd: c_int, command: c_int, argument: *mu
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     boundary(
         || unsafe { calls::ioctl(fd, request, argument) },
-        || unsafe { real::ioctl(fd, request, argument) as isize },
+        || about_for_long(fd, || unsafe { real::ioctl(fd, request, argument) as isize }),
     ) as c_int
 }
 

@@ -11,7 +11,7 @@ use shunt_sockets::calls::wait as calls;
 use shunt_sockets::calls::wait::Limits;
 use shunt_sockets::Outcome;
 
-use crate::boundary::{boundary, noted, with_numbers};
+use crate::boundary::{about, boundary, noted, with_numbers};
 
 #[no_mangle]
 pub unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
@@ -175,7 +175,11 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     boundary(
         || unsafe { calls::control(set, operation, fd, event) },
-        || unsafe { real::epoll_ctl(set, operation, fd, event) as isize },
+        || {
+            about(set, || {
+                about(fd, || unsafe { real::epoll_ctl(set, operation, fd, event) as isize })
+            })
+        },
     ) as c_int
 }
 

@@ -6,7 +6,7 @@ use libc::{sockaddr, socklen_t};
 use shunt_os::real;
 use shunt_sockets::calls::socket as calls;
 
-use crate::boundary::{before, boundary, noted, numbers_settled, with_numbers};
+use crate::boundary::{about, before, boundary, noted, numbers_settled, with_numbers};
 
 #[no_mangle]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -47,7 +47,8 @@ pub unsafe extern "C" fn __connect(fd: c_int, address: *const sockaddr, len: soc
 
 #[no_mangle]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    boundary(|| calls::shutdown(fd, how), || unsafe { real::shutdown(fd, how) as isize }) as c_int
+    let genuine = || about(fd, || unsafe { real::shutdown(fd, how) as isize });
+    boundary(|| calls::shutdown(fd, how), genuine) as c_int
 }
 
 #[no_mangle]
@@ -56,7 +57,7 @@ pub unsafe extern "C" fn getpeername(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    let genuine = || unsafe { real::getpeername(fd, address, len) as isize };
+    let genuine = || about(fd, || unsafe { real::getpeername(fd, address, len) as isize });
     boundary(|| calls::peer_asked(fd), genuine) as c_int
 }
 
@@ -69,7 +70,8 @@ pub unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     before(|| calls::option_asked(fd, level, name));
-    noted(unsafe { real::getsockopt(fd, level, name, value, len) }, |_| unsafe {
+    let genuine = || unsafe { real::getsockopt(fd, level, name, value, len) };
+    noted(about(fd, genuine), |_| unsafe {
         calls::option_told(fd, level, name, value, len);
     })
 }
@@ -82,7 +84,8 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    noted(unsafe { real::setsockopt(fd, level, name, value, len) }, |_| unsafe {
+    let genuine = || unsafe { real::setsockopt(fd, level, name, value, len) };
+    noted(about(fd, genuine), |_| unsafe {
         calls::option_set(fd, level, name, value, len);
     })
 }

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::Ordering::*;
 
 use shunt_link::elsewhere;
-use shunt_os::{handles, raw, real};
+use shunt_os::{handles, raw, real, threads, Errno};
 use shunt_stats::Reason;
 use shunt_stream::ReaderOn;
 
@@ -14,14 +14,24 @@ use crate::table::{self, Entry};
 use crate::wait::{epoll, poll};
 use crate::{attach, inherit, process, quiet, receive, search, service, Outcome};
 
+/// Whether `fd` may be nobody's, and one of ours for a moment: nobody has asked yet what it is, and another thread
+/// may be making one.
+#[inline(always)]
+pub fn may_be_nobodys(fd: i32) -> bool {
+    !threads::is_alone() && table::get(fd) == Entry::Unknown
+}
+
 /// What `fd` is, asking the kernel if nobody has yet. Only for calls that a socket is likely to
 /// get; others treat an unknown descriptor as foreign.
 pub fn classify(fd: i32) -> Entry {
     match table::get(fd) {
         Entry::Unknown if process::enabled() => {
-            let stream = handles::option_int(fd, libc::SOL_SOCKET, libc::SO_TYPE)
-                .is_ok_and(|kind| kind == libc::SOCK_STREAM);
-            let tcp = stream
+            let kind =
+                handles::with_numbers(|| handles::option_int(fd, libc::SOL_SOCKET, libc::SO_TYPE));
+            if kind == Err(Errno(libc::EBADF)) {
+                return Entry::Unknown;
+            }
+            let tcp = kind == Ok(libc::SOCK_STREAM)
                 && handles::option_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)
                     .is_ok_and(|protocol| protocol == libc::IPPROTO_TCP);
             if tcp {

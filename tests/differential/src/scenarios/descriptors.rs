@@ -1,5 +1,7 @@
 //! Descriptors: copies, numbers, flags, closing by every road, and libc's files on a stream.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::stdio::{close_all_from, print_to, File};
@@ -48,6 +50,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_child_lists_its_descriptors,
     other_folders_show_all,
     numbers_nobody_opened_are_not_open,
+    a_closed_number_names_nothing_while_streams_change,
     a_high_number_can_be_given_to_a_copy,
 ];
 
@@ -777,4 +780,41 @@ fn numbers_nobody_opened_are_not_open(a: &Actor) {
     a.note("dup3", open(&|fd| socket::dup3(fd, 1200, 0)));
     a.client(|| a.note("send", io::send(s, b"well", 0)));
     a.server(|| a.note("received", receive_text(s, 4)));
+}
+
+/// While a stream goes to its ring, the library makes descriptors, and the kernel gives them the lowest number.
+fn a_closed_number_names_nothing_while_streams_change(a: &Actor) {
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..24).map(|_| a.new_stream(&place)).collect();
+    let set = wait::epoll_create();
+    let number = socket::open_null();
+    socket::close(number);
+    let changed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asker = a.thread(scope, "asker", || {
+            let bad = |got: Got| got.is(libc::EBADF);
+            let mut named = [0; 10];
+            while !changed.load(Relaxed) {
+                let answers = [
+                    bad(wait::epoll_add(set, number, libc::EPOLLIN, 1)),
+                    bad(wait::epoll_mod(set, number, libc::EPOLLIN, 1)),
+                    bad(wait::epoll_del(set, number)),
+                    bad(wait::epoll_add(number, streams[0], libc::EPOLLIN, 1)),
+                    bad(socket::fcntl(number, libc::F_GETFD, 0)),
+                    bad(socket::fcntl(number, libc::F_GETFL, 0)),
+                    bad(socket::getsockopt(number, libc::SOL_SOCKET, libc::SO_TYPE, 4).0),
+                    bad(socket::shutdown(number, libc::SHUT_WR)),
+                    bad(socket::getpeername(number).0),
+                    bad(socket::ioctl(number, libc::FIONREAD, 0).0),
+                ];
+                for (count, answer) in named.iter_mut().zip(answers) {
+                    *count += u32::from(!answer);
+                }
+            }
+            named
+        });
+        (0..40).for_each(|_| a.exchange_on(&streams));
+        changed.store(true, Relaxed);
+        a.note("answers as if it named something", format!("{:?}", asker.join().expect("asker")));
+    });
 }

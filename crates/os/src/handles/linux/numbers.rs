@@ -18,20 +18,78 @@ static LOWEST_OWN: AtomicI32 = AtomicI32::new(HIGH_FD);
 /// holds this for a few microseconds, and the program's calls that take a number stand aside.
 /// Who holds it, as [`threads::name`] says, or 0.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
-/// Calls of the program's that are taking a number now.
-static INSIDE: AtomicU32 = AtomicU32::new(0);
-/// How many of them have been waited for in vain: one may have ended without its return, by a jump or a thread's
-/// cancellation.
-static STUCK: AtomicU32 = AtomicU32::new(0);
+/// Calls of the program's that are taking a number now, or naming one that may be nobody's.
+static INSIDE: Inside = Inside::new();
+/// Those of them that may last: an `open` of a FIFO.
+static LASTING: Inside = Inside::new();
 /// Descriptors of ours that are being closed: no more marked as ours, and perhaps still open.
 static CLOSING: AtomicU32 = AtomicU32::new(0);
 
 /// How often a holder is waited for, a yield or a short sleep each: one that has lost its core may
 /// be away for a time slice or more.
 const TURNS_MAX: u32 = 2000;
-/// How often we wait for the program's calls: one may last (an open of a FIFO), and none is harmed
-/// but in its number.
+/// How often we wait for the program's calls that may last: none is harmed but in its number.
 const ASIDE_MAX: u32 = 200;
+
+/// Calls of the program's that none of our numbers may meet.
+struct Inside {
+    now: AtomicU32,
+    /// How many of them have been waited for in vain: one may have ended without its return, by a jump or a
+    /// thread's cancellation.
+    stuck: AtomicU32,
+}
+
+impl Inside {
+    const fn new() -> Inside {
+        Inside { now: AtomicU32::new(0), stuck: AtomicU32::new(0) }
+    }
+
+    /// Waits, boundedly, until none is on its way that has not been given up before.
+    fn settle(&self, turns: u32) {
+        let stuck = self.stuck.load(Relaxed);
+        let others = || self.now.load(SeqCst);
+        let settled = wait_for(turns, || (others() <= stuck).then_some(())).is_some();
+        let left = others();
+        if !settled || left < stuck {
+            self.stuck.store(left, Relaxed);
+        }
+    }
+
+    #[inline]
+    fn make<T>(&self, call: impl FnOnce() -> T) -> T {
+        if threads::is_alone() {
+            // Nobody else is there to hold one.
+            return call();
+        }
+        // SYNC numbers -> Numbers::hold: either sees the other.
+        self.now.fetch_add(1, SeqCst);
+        let holder = HOLDER.load(SeqCst);
+        if holder != 0 && holder != threads::name() {
+            self.stand_aside();
+        }
+        let result = call();
+        self.now.fetch_sub(1, SeqCst);
+        result
+    }
+
+    #[cold]
+    fn stand_aside(&self) {
+        for _ in 0..20 {
+            self.now.fetch_sub(1, SeqCst);
+            await_numbers();
+            self.now.fetch_add(1, SeqCst);
+            // The next holder waits for us, unless it came before we were counted again.
+            if HOLDER.load(SeqCst) == 0 {
+                break;
+            }
+        }
+    }
+
+    fn forget(&self) {
+        self.now.store(0, SeqCst);
+        self.stuck.store(0, SeqCst);
+    }
+}
 
 /// Proof that no call of the program's, nor any other thread of ours, takes a number meanwhile.
 pub struct Numbers {
@@ -51,13 +109,8 @@ impl Numbers {
         };
         let held = wait_for(TURNS_MAX, free).unwrap_or(false);
         if held {
-            let stuck = STUCK.load(Relaxed);
-            let others = || INSIDE.load(SeqCst);
-            let settled = wait_for(ASIDE_MAX, || (others() <= stuck).then_some(())).is_some();
-            let left = others();
-            if !settled || left < stuck {
-                STUCK.store(left, Relaxed);
-            }
+            INSIDE.settle(TURNS_MAX);
+            LASTING.settle(ASIDE_MAX);
         }
         Numbers { held }
     }
@@ -72,35 +125,17 @@ impl Drop for Numbers {
     }
 }
 
-/// Makes a call of the program's that takes a number, while none of ours is among the low ones.
+/// Makes a call of the program's that takes a number, or names one, while none of ours is among the low ones. It
+/// does not last.
 #[inline]
 pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
-    if threads::is_alone() {
-        // Nobody else is there to hold one.
-        return call();
-    }
-    // SYNC numbers -> Numbers::hold: either sees the other.
-    INSIDE.fetch_add(1, SeqCst);
-    let holder = HOLDER.load(SeqCst);
-    if holder != 0 && holder != threads::name() {
-        stand_aside();
-    }
-    let result = call();
-    INSIDE.fetch_sub(1, SeqCst);
-    result
+    INSIDE.make(call)
 }
 
-#[cold]
-fn stand_aside() {
-    for _ in 0..20 {
-        INSIDE.fetch_sub(1, SeqCst);
-        await_numbers();
-        INSIDE.fetch_add(1, SeqCst);
-        // The next holder waits for us, unless it came before we were counted again.
-        if HOLDER.load(SeqCst) == 0 {
-            break;
-        }
-    }
+/// As [`with_numbers`], of one that may last.
+#[inline]
+pub fn with_numbers_for_long<T>(call: impl FnOnce() -> T) -> T {
+    LASTING.make(call)
 }
 
 /// Before the program gives up a number, or a call that may last makes one: lets others finish.
@@ -138,8 +173,8 @@ fn wait_for<T>(turns: u32, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
 /// In a forked child, whose parent's threads do not exist.
 pub fn forget_numbers() {
     HOLDER.store(0, SeqCst);
-    INSIDE.store(0, SeqCst);
-    STUCK.store(0, SeqCst);
+    INSIDE.forget();
+    LASTING.forget();
     CLOSING.store(0, SeqCst);
 }
 
@@ -174,18 +209,21 @@ pub(crate) fn for_a_moment<T>(
     Ok(result)
 }
 
-/// As [`place_high`], of one that is to stay.
+/// As [`place_high`], of one that is to stay. The caller holds the [`Numbers`].
 ///
 /// # Errors
 /// EMFILE also where the program is to have every number ([`has_room`]).
-pub fn keep_high(fd: i32) -> Result<i32> {
+pub(super) fn keep_high(fd: i32) -> Result<i32> {
     let high = duplicate(fd);
     close(fd);
     high
 }
 
 /// As before, of one that is yet to be made.
-pub(crate) fn keep_high_at_once(fd: impl FnOnce() -> Result<i32>) -> Result<i32> {
+///
+/// # Errors
+/// As `fd`, and as `keep_high`.
+pub fn keep_high_at_once(fd: impl FnOnce() -> Result<i32>) -> Result<i32> {
     let _numbers = Numbers::hold();
     keep_high(fd()?)
 }

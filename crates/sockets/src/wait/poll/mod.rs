@@ -110,6 +110,8 @@ fn prepare(list: &[pollfd]) -> (bool, bool) {
             Entry::Set(set) if entry.fd >= 0 => {
                 crate::wait::epoll::leave_set(set, Reason::NestedEpoll);
             }
+            // As `io::receive_is_kernels`.
+            Entry::Unknown => shunt_os::handles::await_numbers(),
             _ => {}
         }
     }
