@@ -9,18 +9,25 @@ use shunt_os::real;
 use crate::boundary::{with_numbers, with_numbers_for_long};
 
 macro_rules! take_a_number {
-    ($by:ident; $($name:ident ( $($arg:ident : $ty:ty),* );)*) => { $(
+    ($($name:ident ( $($arg:ident : $ty:ty),* );)*) => { $(
         #[no_mangle]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-            $by(|| unsafe { real::$name($($arg),*) })
+            with_numbers(|| unsafe { real::$name($($arg),*) })
+        }
+    )* };
+}
+macro_rules! open_a_file {
+    ($($name:ident ( $($arg:ident : $ty:ty),* );)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            with_numbers_for_long(|| unsafe { real::$name($($arg),*) })
         }
     )* };
 }
 
 // The mode of `open` and its relatives is a variadic argument in C: in the same register.
-// An open may last: of a FIFO, for ever.
-take_a_number! {
-    with_numbers_for_long;
+// An open of a FIFO may last for ever.
+open_a_file! {
     open(path: *const c_char, flags: c_int, mode: mode_t);
     open64(path: *const c_char, flags: c_int, mode: mode_t);
     openat(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t);
@@ -37,7 +44,6 @@ take_a_number! {
     mkostemp64(template: *mut c_char, flags: c_int);
 }
 take_a_number! {
-    with_numbers;
     pipe(ends: *mut c_int);
     pipe2(ends: *mut c_int, flags: c_int);
     socketpair(domain: c_int, kind: c_int, protocol: c_int, ends: *mut c_int);
