@@ -14,6 +14,9 @@ use crate::send::{self, Delivery};
 use crate::table::{self, Entry};
 use crate::Outcome;
 
+/// An offset from which on some file systems have no bytes and say EOVERFLOW (8 TiB; ext4 ends at 16).
+const FAR: i64 = 1 << 43;
+
 /// An offset in a file as programs have it.
 pub trait Offset: Copy {
     const MAX: i64;
@@ -107,9 +110,10 @@ unsafe fn deliver<O: Offset>(
 ) -> Outcome {
     // SAFETY: the program's own pointer.
     let start = (!offset.is_null()).then(|| unsafe { offset.read_unaligned() }.get());
-    // What an offset cannot name is for the kernel to judge.
+    // What an offset, or a file's, cannot name is for the kernel to judge.
     let end = start.unwrap_or(0).checked_add_unsigned(count as u64);
-    let within = start.is_none_or(|start| start >= 0) && end.is_some_and(|end| end <= O::MAX);
+    let within =
+        start.is_none_or(|start| start >= 0) && end.is_some_and(|end| end <= O::MAX.min(FAR));
     if !shunt_os::handles::is_regular_file(input) || !within {
         return send::on_tcp(delivery, count, genuine);
     }

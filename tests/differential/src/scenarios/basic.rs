@@ -19,6 +19,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     several_messages_are_received_within_a_time,
     several_messages_at_the_end_are_empty,
     sendfile_sends_from_the_offset_and_moves_it,
+    sendfile_from_far_beyond_a_file_is_told,
     a_sendfile_that_may_wait_sends_all,
     splice_moves_bytes_through_pipes,
     fortified_reads_are_the_same_reads,
@@ -252,6 +253,30 @@ fn sendfile_sends_from_the_offset_and_moves_it(a: &Actor) {
             a.note("after it", receive_text(s, 4));
         },
     );
+}
+
+fn sendfile_from_far_beyond_a_file_is_told(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        let file = socket::memfd();
+        pattern::write_all(file, b"short").expect("a memfd takes all");
+        for at in [
+            5,
+            1 << 32,
+            1 << 43,
+            1 << 62,
+            i64::MAX - 100,
+            i64::MAX - 99,
+            i64::MAX - 1,
+            i64::MAX,
+            -1,
+        ] {
+            let (got, offset) = io::sendfile(s, file, at, 100);
+            a.note(format!("from {at}"), format!("{got} and the offset is {offset}"));
+        }
+        a.note("from the start", io::sendfile(s, file, 0, 100).0);
+    });
+    a.server(|| a.note("received", receive_text(s, 5)));
 }
 
 fn splice_moves_bytes_through_pipes(a: &Actor) {
