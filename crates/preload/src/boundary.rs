@@ -77,22 +77,12 @@ pub fn with_numbers_for_long<T>(call: impl FnOnce() -> T) -> T {
     handles::with_numbers_for_long(call)
 }
 
-/// Makes a call about a descriptor that does not last. A number of which nothing is known may be nobody's: none of
-/// ours has it meanwhile.
+/// Makes a call about a descriptor. A number of which nothing is known may be nobody's: none of ours has it
+/// meanwhile, by `keep_apart`, one of the two above.
 #[inline(always)]
-pub fn about<T>(fd: i32, call: impl FnOnce() -> T) -> T {
+pub fn about<T, C: FnOnce() -> T>(fd: i32, keep_apart: impl FnOnce(C) -> T, call: C) -> T {
     if process::enabled() && descriptor::may_be_nobodys(fd) {
-        with_numbers(call)
-    } else {
-        call()
-    }
-}
-
-/// As [`about`], of one that may last.
-#[inline(always)]
-pub fn about_for_long<T>(fd: i32, call: impl FnOnce() -> T) -> T {
-    if process::enabled() && descriptor::may_be_nobodys(fd) {
-        with_numbers_for_long(call)
+        keep_apart(call)
     } else {
         call()
     }

@@ -8,7 +8,7 @@ use shunt_sockets::calls::descriptor as calls;
 use shunt_sockets::table;
 
 use crate::boundary::{
-    about_for_long, before, boundary, noted, numbers_settled, of_theirs, with_numbers,
+    about, before, boundary, noted, numbers_settled, of_theirs, with_numbers, with_numbers_for_long,
 };
 
 #[no_mangle]
@@ -142,7 +142,11 @@ pub unsafe extern "C" fn __fcntl_time64(fd: c_int, command: c_int, argument: *mu
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     boundary(
         || unsafe { calls::ioctl(fd, request, argument) },
-        || about_for_long(fd, || unsafe { real::ioctl(fd, request, argument) as isize }),
+        || {
+            about(fd, with_numbers_for_long, || unsafe {
+                real::ioctl(fd, request, argument) as isize
+            })
+        },
     ) as c_int
 }
 

@@ -176,8 +176,10 @@ pub unsafe extern "C" fn epoll_ctl(
     boundary(
         || unsafe { calls::control(set, operation, fd, event) },
         || {
-            about(set, || {
-                about(fd, || unsafe { real::epoll_ctl(set, operation, fd, event) as isize })
+            about(set, with_numbers, || {
+                about(fd, with_numbers, || unsafe {
+                    real::epoll_ctl(set, operation, fd, event) as isize
+                })
             })
         },
     ) as c_int

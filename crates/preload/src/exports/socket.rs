@@ -47,7 +47,7 @@ pub unsafe extern "C" fn __connect(fd: c_int, address: *const sockaddr, len: soc
 
 #[no_mangle]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let genuine = || about(fd, || unsafe { real::shutdown(fd, how) as isize });
+    let genuine = || about(fd, with_numbers, || unsafe { real::shutdown(fd, how) as isize });
     boundary(|| calls::shutdown(fd, how), genuine) as c_int
 }
 
@@ -57,7 +57,8 @@ pub unsafe extern "C" fn getpeername(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    let genuine = || about(fd, || unsafe { real::getpeername(fd, address, len) as isize });
+    let genuine =
+        || about(fd, with_numbers, || unsafe { real::getpeername(fd, address, len) as isize });
     boundary(|| calls::peer_asked(fd), genuine) as c_int
 }
 
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn getsockopt(
 ) -> c_int {
     before(|| calls::option_asked(fd, level, name));
     let genuine = || unsafe { real::getsockopt(fd, level, name, value, len) };
-    noted(about(fd, genuine), |_| unsafe {
+    noted(about(fd, with_numbers, genuine), |_| unsafe {
         calls::option_told(fd, level, name, value, len);
     })
 }
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     let genuine = || unsafe { real::setsockopt(fd, level, name, value, len) };
-    noted(about(fd, genuine), |_| unsafe {
+    noted(about(fd, with_numbers, genuine), |_| unsafe {
         calls::option_set(fd, level, name, value, len);
     })
 }

@@ -209,7 +209,7 @@ pub(crate) fn for_a_moment<T>(
     Ok(result)
 }
 
-/// As [`place_high`], of one that is to stay. The caller holds the [`Numbers`].
+/// As [`place_high`], of one that is to stay.
 ///
 /// # Errors
 /// EMFILE also where the program is to have every number ([`has_room`]).
