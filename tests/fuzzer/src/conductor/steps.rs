@@ -208,8 +208,9 @@ impl Conductor<'_> {
         let total = self.world.waiting(end.peer()) + u64::from(size);
         let fits = (total <= self.world.room(end) && !state.stuffed) || self.world.write_ends(end);
         let timed = state.send_timeout;
+        let stands_still = state.held || self.world.is_clogged(end);
         let mut command = self.command(op, end, state.written, 0);
-        if !fits && (!blocks || timed || state.held) {
+        if !fits && (!blocks || timed || stands_still) {
             return;
         }
         if !fits {
@@ -341,7 +342,8 @@ impl Conductor<'_> {
         // What finds no room comes too late for a reader that has shut its direction.
         let deaf = self.world.state(end.peer()).reading_shut;
         let slow = self.world.state(end.peer()).narrow && !self.world.state(end).short;
-        if busy || deaf || slow || self.world.write_ends(end) {
+        let clogged = self.world.is_clogged(end);
+        if busy || deaf || slow || clogged || self.world.write_ends(end) {
             return;
         }
         let command = self.command(op, end, self.world.state(end).written, 0);
@@ -358,9 +360,11 @@ impl Conductor<'_> {
         let Some((reader, reader_slot)) = self.idle_holder(end.peer(), Some(by)) else { return };
         let watched = self.is_watching(end.peer());
         let busy = self.is_writing(end) || self.is_reading(end.peer()) || watched;
+        let clogged = self.world.is_clogged(end);
         let (near, far) = (self.world.state(end), self.world.state(end.peer()));
         let timed = near.send_timeout || far.receive_timeout;
-        if busy || timed || self.world.write_ends(end) || self.world.ended(end.peer()) {
+        let ends = self.world.write_ends(end) || self.world.ended(end.peer());
+        if busy || clogged || timed || ends {
             return;
         }
         let mut op = op.clone();
