@@ -12,7 +12,7 @@ use shunt_stats::Reason;
 use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Words, WriterOn};
 
 use super::anew::look_anew;
-use super::fin::{fin_if_due, hold_fin, report_drained};
+use super::fin::{fin_if_due, hold_fin};
 use super::leave::{await_answer, leave};
 use super::remains::{finish_for_dead, put_behind_tcp};
 use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
@@ -388,16 +388,6 @@ pub fn have_ended(socket: &Socket, recv: &mut RecvSide, fd: i32) -> bool {
     socket.shut_writing.load(SeqCst) && (tcp::peer_has_ended(fd) || held(recv))
 }
 
-/// Nobody reads what is left in the ring any more, and its writer's FIN need not wait for that.
-fn take_unread(socket: &Socket, recv: &mut RecvSide) {
-    let (ReaderOn::Ring, Some(consumer)) = (recv.reader.on(), &mut recv.consumer) else { return };
-    if let Ok(unread) = consumer.available() {
-        recv.offset += unread as u64;
-        consumer.cross_to(recv.offset);
-        report_drained(socket, recv);
-    }
-}
-
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
 /// process holds it.
 pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
@@ -412,8 +402,15 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     // A child would hold the descriptor that an orphan is kept by.
     let _no_fork = (socket.mode() == Mode::Attached).then(inherit::no_fork);
     let mut recv = socket.recv.lock();
-    let mut send = socket.send.lock();
     let attached = socket.mode() == Mode::Attached;
+    // A connection that has ended both ways is none: nobody resets it.
+    let ended = attached && alone && have_ended(socket, &mut recv, socket.fd.load(Relaxed));
+    if ended {
+        // Its writer's FIN need not wait for that, and a kernel that has not seen it yet would answer what is left
+        // on TCP with a reset.
+        receive::drop_unread(socket, &mut recv);
+    }
+    let mut send = socket.send.lock();
     let link = socket.link();
     let mut orphaned = false;
     let mut leaves_remains = socket.remains.load(Relaxed);
@@ -424,13 +421,8 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         if socket.shown_in_slot.load(Relaxed) && peer_came(&outgoing(link, slot)) {
             socket.shown_ns.store(0, Relaxed);
         }
-        // A connection that has ended both ways is none: nobody resets it.
-        let ended = alone && have_ended(socket, &mut recv, socket.fd.load(Relaxed));
-        if ended {
-            take_unread(socket, &mut recv);
-            if handles::lingers(socket.fd.load(Relaxed)) == Some(0) {
-                handles::close_will_not_linger(socket.fd.load(Relaxed));
-            }
+        if ended && handles::lingers(socket.fd.load(Relaxed)) == Some(0) {
+            handles::close_will_not_linger(socket.fd.load(Relaxed));
         }
         if alone && !ended && ring_bytes(socket, &mut recv) > 0 {
             words.announce_reset();

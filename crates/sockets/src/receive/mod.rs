@@ -529,6 +529,25 @@ fn attempt(
     Ok(Attempt::Empty)
 }
 
+/// Takes what is unread of a stream whose peer sends nothing more, and gives it to nobody. The receive lock is held.
+pub fn drop_unread(socket: &Socket, recv: &mut RecvSide) {
+    // From one carrier at a time, of which the stream changes a few times at most.
+    const ROUNDS: usize = 16;
+    let all = [iovec { iov_base: core::ptr::null_mut(), iov_len: i32::MAX as usize }];
+    let (fd, generation) = (socket.fd.load(Relaxed), socket.generation.load(Relaxed));
+    let request = Request { fd, generation, vector: &all, flags: libc::MSG_TRUNC };
+    for _ in 0..ROUNDS {
+        match attempt(socket, recv, request, 0, true) {
+            Ok(Attempt::Got(1..) | Attempt::UpToTcp(_) | Attempt::UpToTheRing(_)) => {}
+            Ok(Attempt::Native) => {
+                threads::take(&socket.native_recv);
+                return;
+            }
+            _ => return,
+        }
+    }
+}
+
 /// Bytes of one carrier: are they its last, with the other's behind them?
 #[inline]
 fn got(socket: &Socket, recv: &RecvSide, request: Request<'_>, count: usize) -> Attempt {
