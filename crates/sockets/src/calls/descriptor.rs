@@ -99,10 +99,7 @@ fn release(index: u32, fd: i32) -> Option<attach::Farewell> {
         || socket.recv.lock().waiting.others() + socket.send.lock().waiting.others() > 0;
     // The kernel goes on to tell of a registration whose number nobody has any more (epoll(7)), and nobody
     // can change it then.
-    let registered = stays_open && epoll::is_registered(socket, fd);
-    if registered {
-        epoll::forget_number(socket, fd);
-    }
+    let registered = stays_open && epoll::forget_number(socket, fd);
     if socket.descriptors.fetch_sub(1, AcqRel) > 1 {
         let resends = attach::resends(&socket.send.lock());
         let mut aliases = socket.aliases.lock();

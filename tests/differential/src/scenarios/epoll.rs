@@ -13,6 +13,8 @@ use libc::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP,
     POLLIN, POLLOUT, POLLRDHUP,
 };
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
     epoll_level_is_told_until_it_is_read,
@@ -26,6 +28,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_one_shot_that_has_told_is_armed_again_by_a_child,
     a_registration_outlives_its_number_while_a_copy_is_open,
     epoll_edge_of_room_comes_after_a_full_stream,
+    a_copy_that_is_added_while_its_stream_gets_room_is_told_of_it,
     epoll_oneshot_is_told_once_until_mod,
     epoll_exclusive_tells_a_waiter,
     epoll_exclusive_cannot_be_changed,
@@ -300,6 +303,59 @@ fn epoll_edge_of_room_comes_after_a_full_stream(a: &Actor) {
         a.note("an edge", epoll_wait(set, 4, 5000).said());
         a.note("there is room", io::send(s, b"x", libc::MSG_DONTWAIT));
     });
+}
+
+/// As the RPC library of NFS-Ganesha sends what finds no room.
+fn a_copy_that_is_added_while_its_stream_gets_room_is_told_of_it(a: &Actor) {
+    const ROUNDS: usize = 32;
+    const BYTES: usize = (2 << 20) + 100;
+    const END: u64 = 9;
+    let s = a.stream();
+    // Little room, so that there is none often.
+    a.server(|| _ = socket::set_int(s, libc::SOL_SOCKET, libc::SO_SNDBUF, 1 << 16));
+    for round in 0..ROUNDS {
+        let client = || {
+            let whole = all_of(receive(s, 0, BYTES, 1 << 16), BYTES as u64);
+            a.note(format!("{round}: received"), whole);
+        };
+        let server = || {
+            let set = watched(s, EPOLLIN | EPOLLONESHOT | EPOLLET);
+            let bytes = pattern::bytes(0, 0, BYTES);
+            let (events, (out, into)) = (AtomicU32::new(0), socket::pipe());
+            std::thread::scope(|scope| {
+                a.thread(scope, "waiter", || loop {
+                    let told = epoll_wait(set, 1, -1);
+                    if told.events.iter().any(|event| event.1 == END) {
+                        break;
+                    }
+                    events.fetch_add(told.events.len() as u32, Relaxed);
+                });
+                let (mut sent, mut told) = (0, true);
+                while sent < BYTES && told {
+                    let got = io::send(s, &bytes[sent..], libc::MSG_DONTWAIT);
+                    sent += got.count().unwrap_or(0) as usize;
+                    if got.is(libc::EAGAIN) {
+                        let before = events.load(Relaxed);
+                        let copy = socket::dup(s).fd("dup");
+                        epoll_add(set, copy, EPOLLOUT | EPOLLONESHOT | EPOLLET, 8).value("ADD");
+                        let give_up = Instant::now() + Duration::from_secs(20);
+                        let is_told = || events.load(Relaxed) != before;
+                        while !is_told() && Instant::now() < give_up {
+                            std::thread::sleep(Duration::from_micros(20));
+                        }
+                        told = is_told();
+                        epoll_del(set, copy).value("DEL");
+                        socket::close(copy);
+                    }
+                }
+                a.note(format!("{round}: told each time"), told);
+                epoll_add(set, out, EPOLLIN, END).value("ADD");
+                io::write(into, b"x");
+            });
+            [set, out, into].into_iter().for_each(|fd| _ = socket::close(fd));
+        };
+        a.at_once(client, server);
+    }
 }
 
 fn epoll_oneshot_is_told_once_until_mod(a: &Actor) {

@@ -152,6 +152,8 @@ fn add(
 /// ADD of a stream that is attached: ours from the start. `None`: the set is the kernel's.
 fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
     let (set, socket) = (set_at(set_index), pool::get(index));
+    // Held until it is listed: what comes behind the first look at it is told to those that are.
+    let mut memberships = socket.memberships.lock();
     let (known, link) = {
         let mut inner = set.inner.lock();
         let link = socket.link()?;
@@ -178,8 +180,9 @@ fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Opt
         (known, link)
     };
     if !known {
-        socket.memberships.lock().push(Membership { set: set_index, fd });
+        memberships.push(Membership { set: set_index, fd });
     }
+    drop(memberships);
     if socket.mode() != Mode::Attached {
         // It left the ring meanwhile, and did not know of this registration.
         release_all(socket);

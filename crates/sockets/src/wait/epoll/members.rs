@@ -190,27 +190,29 @@ pub fn are_closed_by_exec(socket: &Socket) -> bool {
     })
 }
 
-/// Whether the stream is in a set under this number.
-pub fn is_registered(socket: &Socket, fd: i32) -> bool {
-    socket.memberships.lock().iter().any(|member| member.fd == fd)
-}
-
 /// A number of the stream's closes, and its registrations stay: from now on the kernel's business, or
-/// still the parent's in a set that this process has not used.
-pub fn forget_number(socket: &'static Socket, fd: i32) {
+/// still the parent's in a set that this process has not used. Whether there are any that the program has not
+/// deleted.
+pub fn forget_number(socket: &'static Socket, fd: i32) -> bool {
     let of_number = |member: &&Membership| member.fd == fd;
     let members: Vec<_> = socket.memberships.lock().iter().filter(of_number).cloned().collect();
+    let mut some = false;
     for member in members {
         let set = set_at(member.set);
+        let is_deleted =
+            set.inner.lock().registrations.get(fd).is_none_or(|registration| registration.deleted);
+        some |= !is_deleted;
         if !set.inherited.load(Relaxed) {
             release(socket, member);
-            if let Some(registration) = set.inner.lock().registrations.get_mut(fd) {
+            let mut inner = set.inner.lock();
+            if let Some(registration) = inner.registrations.get_mut(fd).filter(|_| !is_deleted) {
                 registration.unpark(set.fd.load(Relaxed), fd);
             }
         }
         remove(member.set, fd);
     }
     socket.memberships.lock().retain(|member| member.fd != fd);
+    some
 }
 
 /// The socket's last descriptor closes: the kernel drops its registrations, and so do we. Returns

@@ -35,9 +35,9 @@ mod waiting;
 pub use control::control;
 pub use members::{
     announce_all, are_closed_by_exec, count_anew, disown_all, drop_from_kernel, forget_all,
-    forget_link, forget_number, is_registered, leave_set, leave_set_soon, leave_to_others,
-    leave_to_others_at_end, manage_all, release_all, retract_beyond, share, share_all, stir,
-    stir_anew, stir_on_tcp, take_over, Managed,
+    forget_link, forget_number, leave_set, leave_set_soon, leave_to_others, leave_to_others_at_end,
+    manage_all, release_all, retract_beyond, share, share_all, stir, stir_anew, stir_on_tcp,
+    take_over, Managed,
 };
 pub use waiting::{wait, Limits};
 
