@@ -167,12 +167,6 @@ impl World {
         }
     }
 
-    /// More may be unread here than a receive buffer that was made smaller holds. The kernel drops what comes
-    /// then, and the acknowledgements with it: what this end sends may stand still until it reads, on TCP.
-    pub fn is_clogged(&self, end: End) -> bool {
-        self.state(end).narrow && self.waiting(end) > self.room(end)
-    }
-
     /// A call that writes returns at once, with success or without.
     pub fn write_ends(&self, end: End) -> bool {
         self.state(end).finished || self.state(end).reset || self.state(end.peer()).closed

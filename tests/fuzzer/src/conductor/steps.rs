@@ -28,6 +28,9 @@ fn has_sent_fin(ports: [u16; 2]) -> bool {
         .any(|path| std::fs::read_to_string(path).is_ok_and(|table| table.lines().any(is_it)))
 }
 
+/// So many bytes find room in the smallest receive buffer there is.
+const NARROW_UNREAD_MAX: u64 = 1000;
+
 /// So many bytes pass a small window in a few seconds.
 const NARROW_MAX: u64 = 100_000;
 
@@ -118,7 +121,10 @@ impl Conductor<'_> {
                     return;
                 }
                 let narrows = matches!(setting, Setting::ReceiveBuffer(_));
-                if narrows && self.world.state(end.peer()).stuffed {
+                // Into a buffer that holds more than it may, the kernel lets nothing, not even what
+                // acknowledges: what comes then is late, and what goes the other way stands still.
+                let overfull = self.world.waiting(end) > NARROW_UNREAD_MAX;
+                if narrows && (overfull || self.world.state(end.peer()).stuffed) {
                     return;
                 }
                 self.plainly(by, op);
@@ -208,9 +214,8 @@ impl Conductor<'_> {
         let total = self.world.waiting(end.peer()) + u64::from(size);
         let fits = (total <= self.world.room(end) && !state.stuffed) || self.world.write_ends(end);
         let timed = state.send_timeout;
-        let stands_still = state.held || self.world.is_clogged(end);
         let mut command = self.command(op, end, state.written, 0);
-        if !fits && (!blocks || timed || stands_still) {
+        if !fits && (!blocks || timed || state.held) {
             return;
         }
         if !fits {
@@ -342,8 +347,7 @@ impl Conductor<'_> {
         // What finds no room comes too late for a reader that has shut its direction.
         let deaf = self.world.state(end.peer()).reading_shut;
         let slow = self.world.state(end.peer()).narrow && !self.world.state(end).short;
-        let clogged = self.world.is_clogged(end);
-        if busy || deaf || slow || clogged || self.world.write_ends(end) {
+        if busy || deaf || slow || self.world.write_ends(end) {
             return;
         }
         let command = self.command(op, end, self.world.state(end).written, 0);
@@ -360,11 +364,9 @@ impl Conductor<'_> {
         let Some((reader, reader_slot)) = self.idle_holder(end.peer(), Some(by)) else { return };
         let watched = self.is_watching(end.peer());
         let busy = self.is_writing(end) || self.is_reading(end.peer()) || watched;
-        let clogged = self.world.is_clogged(end);
         let (near, far) = (self.world.state(end), self.world.state(end.peer()));
         let timed = near.send_timeout || far.receive_timeout;
-        let ends = self.world.write_ends(end) || self.world.ended(end.peer());
-        if busy || clogged || timed || ends {
+        if busy || timed || self.world.write_ends(end) || self.world.ended(end.peer()) {
             return;
         }
         let mut op = op.clone();
