@@ -26,7 +26,8 @@ pub struct Thread {
     fork: u32,
 }
 
-/// How many handlers of the program's a thread has run, modulo 2^32.
+/// How many handlers of the program's have interrupted what a thread does, modulo 2^32: one that runs within another
+/// has interrupted that.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Handled {
@@ -294,10 +295,32 @@ pub fn forget_limit() {
     unsafe { (&raw mut (*local::thread()).limit).write_volatile(null_mut()) };
 }
 
-/// A handler is about to run. It may not come back to where the thread was (longjmp(3)).
-pub(crate) fn note_handler(restarts: bool) {
+/// A handler is about to run. It may not come back to where the thread was (longjmp(3)). Returns what is
+/// [handled] once it does.
+pub(crate) fn note_handler(restarts: bool) -> Handled {
+    end_limit();
     let Handled { all, interrupting } = handled();
     let interrupting = interrupting.wrapping_add(u32::from(!restarts));
+    let noted = Handled { all: all.wrapping_add(1), interrupting };
+    set_handled(noted);
+    noted
+}
+
+/// As [`note_handler`], of one that stands before another that has not begun: it is of no account to the call that
+/// this one has interrupted.
+pub(crate) fn note_handler_on_top() -> Handled {
+    end_limit();
+    handled()
+}
+
+/// A handler has run. Those that came while it ran have interrupted it, and not what it interrupted itself.
+pub(crate) fn set_handled(noted: Handled) {
+    // SAFETY: the calling thread's own; a handler that interrupts this one has finished by then.
+    unsafe { (&raw mut (*local::thread()).handled).write_volatile(noted) };
+}
+
+/// The sleep that the thread is about to begin ends at once.
+fn end_limit() {
     // SAFETY: the calling thread's own, and what it points to lives while it is not null.
     unsafe {
         let place = &raw mut (*local::thread()).limit;
@@ -306,11 +329,6 @@ pub(crate) fn note_handler(restarts: bool) {
             limit.write_volatile(timespec { tv_sec: 0, tv_nsec: 0 });
             place.write_volatile(null_mut());
         }
-    }
-    // SAFETY: the calling thread's own; a handler that interrupts this one has finished by then.
-    unsafe {
-        (&raw mut (*local::thread()).handled)
-            .write_volatile(Handled { all: all.wrapping_add(1), interrupting });
     }
 }
 

@@ -206,9 +206,16 @@ fn all_blocked() -> u64 {
     stay_open.fold(!0, |mask, signal| mask & !(1 << (signal - 1)))
 }
 
+/// What is to run.
+struct Chosen {
+    handler: usize,
+    /// What is handled once it has run.
+    noted: critical::Handled,
+}
+
 /// What is to run: the program's handler, or nothing, because the signal is put off. `pushed` tells where
-/// the kernel has pushed what.
-fn choose(signal: c_int, pushed: impl FnOnce() -> Pushed) -> Option<usize> {
+/// the kernel has pushed what. `on_top`: of another one's beginning.
+fn choose(signal: c_int, on_top: bool, pushed: impl FnOnce() -> Pushed) -> Option<Chosen> {
     if !FAULTS.contains(&signal) {
         if let Some(deferred) = critical::interrupted() {
             // SAFETY: what the kernel has pushed for a handler; the mask comes into force as we return.
@@ -216,8 +223,10 @@ fn choose(signal: c_int, pushed: impl FnOnce() -> Pushed) -> Option<usize> {
             return None;
         }
     }
-    critical::note_handler(FLAGS[signal as usize].load(Relaxed) & libc::SA_RESTART as u32 != 0);
-    Some(HANDLERS[signal as usize].load(SeqCst))
+    let restarts = FLAGS[signal as usize].load(Relaxed) & libc::SA_RESTART as u32 != 0;
+    let noted =
+        if on_top { critical::note_handler_on_top() } else { critical::note_handler(restarts) };
+    Some(Chosen { handler: HANDLERS[signal as usize].load(SeqCst), noted })
 }
 
 /// What the kernel has pushed for a handler.
@@ -268,14 +277,31 @@ mod entry {
                 mask: [mask, mask.wrapping_add(1)],
             }
         };
-        if let Some(handler) = choose(signal, pushed) {
+        // Of several that are pending the kernel prepares the first, whose flags say how the interrupted call ends, and
+        // then the next as if it had interrupted that one's first instruction.
+        let on_top = interrupted_at(context) == ours();
+        if let Some(chosen) = choose(signal, on_top, pushed) {
             // SAFETY: a function that the program has named for this; one of a single argument ignores
             // the rest, as it does when the kernel calls it.
             unsafe {
-                transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(handler)(
-                    signal, info, context,
-                );
+                transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(
+                    chosen.handler,
+                )(signal, info, context);
             }
+            critical::set_handled(chosen.noted);
+        }
+    }
+
+    /// The instruction that is next when the handler returns.
+    fn interrupted_at(context: *mut c_void) -> usize {
+        let context = context.cast::<ucontext_t>();
+        // SAFETY: what the kernel has pushed for a handler.
+        #[cfg(target_arch = "x86_64")]
+        return unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize };
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = context;
+            0
         }
     }
 }
@@ -334,7 +360,9 @@ mod entry {
             let mask = mask_of(context);
             Pushed { info: word(INFO).cast(), mask: [mask, mask.wrapping_add(1)] }
         };
-        choose(signal, pushed).unwrap_or(0)
+        // It runs where the kernel has prepared its stack, and nothing of ours behind it: those within it count as
+        // those after it do.
+        choose(signal, false, pushed).map_or(0, |chosen| chosen.handler)
     }
 }
 

@@ -314,8 +314,15 @@ fn told_to_resend(side: &mut SendSide) -> Option<i32> {
 /// A send that has taken bytes was told of the connection's error, which is for the next call then.
 fn owe_error(socket: &Socket, request: Request<'_>, number: i32) {
     // The others are of the call alone, or the kernel says them again.
-    let of_call =
-        [libc::EAGAIN, libc::EINTR, libc::EFAULT, libc::ENOBUFS, libc::ENOMEM, libc::EPIPE];
+    let of_call = [
+        libc::EAGAIN,
+        libc::EINTR,
+        libc::ERESTART,
+        libc::EFAULT,
+        libc::ENOBUFS,
+        libc::ENOMEM,
+        libc::EPIPE,
+    ];
     let mut side = socket.send.lock();
     if socket.generation.load(Relaxed) == request.generation && !of_call.contains(&number) {
         side.failed.get_or_insert(number);

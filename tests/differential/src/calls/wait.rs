@@ -247,9 +247,13 @@ extern "C" fn count_signal(signal: i32) {
 
 /// Counts a signal from now on; see [`caught`].
 pub fn catch_signal(signal: i32, flags: i32) {
-    // SAFETY: sigaction is plain data, and the handler only adds to an atomic.
+    catch_signal_with(signal, flags, count_signal);
+}
+
+pub fn catch_signal_with(signal: i32, flags: i32, handler: extern "C" fn(i32)) {
+    // SAFETY: sigaction is plain data.
     let mut action: libc::sigaction = unsafe { zeroed() };
-    action.sa_sigaction = count_signal as *const () as usize;
+    action.sa_sigaction = handler as *const () as usize;
     action.sa_flags = flags;
     call!(libc::sigaction(signal, &raw const action, null_mut())).value("sigaction");
 }

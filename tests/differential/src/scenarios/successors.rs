@@ -268,11 +268,19 @@ fn a_large_send_ends_with_a_handler_once_it_has_sent_some(a: &Actor) {
     let sent = a.told_by_client(|| {
         let block = bytes(4, 0, 64 << 20);
         wait::catch_signal(libc::SIGUSR1, libc::SA_RESTART);
-        let got = a.interrupted(|| io::send(s, &block, 0));
+        // By then a full ring has been left for the kernel's buffer.
+        let signal = |_, thread| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            process::kill_thread(thread, libc::SIGUSR1).value("tgkill");
+        };
+        let got = a.once_asleep("signaller", signal, || io::send(s, &block, 0));
         let count = got.count().unwrap_or(0);
         a.note("some, not all", count > 0 && count < block.len());
+        let next = io::send(s, &block[count..][..1], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        a.note("owes an error", !next.is(libc::EAGAIN) && next.count().is_none());
+        a.note("SO_ERROR", socket::so_error(s));
         socket::close(s);
-        count as u64
+        (count + next.count().unwrap_or(0)) as u64
     });
     a.server(|| {
         a.note("received", receive_to_end(s, 4) == format!("{sent} bytes right, then 0"));
