@@ -22,6 +22,7 @@ pub mod memory;
 pub mod park;
 pub mod peer;
 pub mod proc;
+pub mod processor;
 pub mod raw;
 pub mod real;
 pub mod signals;

@@ -7,6 +7,7 @@
 //!
 //! It does not notice the peer's death. The companion does, and `link`.
 
+mod piece;
 mod receiver;
 mod sender;
 #[cfg(all(test, not(miri)))]
@@ -21,6 +22,7 @@ use shunt_ring::{FUTEX, WAIT_SET};
 
 use crate::{Capabilities, Carrier};
 
+pub use piece::{UNEVEN, WHOLE};
 pub use receiver::Receiver;
 pub use sender::Sender;
 pub use words::{incoming, outgoing, Close, SlotWords};
@@ -42,15 +44,6 @@ impl Carrier for Shm {
     type Sender = Sender;
     type Receiver = Receiver;
 }
-
-/// A send of no more than this is shown as a whole, as one by TCP mostly arrives, and so is the beginning of a
-/// longer one.
-pub const WHOLE: usize = 32 * 1024;
-
-/// What follows is announced and shown in pieces, so that both sides copy at the same time. Where they come from
-/// and where they go fit into a core's nearest cache together (48 KiB on recent Xeons, 32 on others): pieces of
-/// 32 KiB take a quarter longer there (docs/speed.md).
-pub const PIECE: usize = 16 * 1024;
 
 /// Free bytes of a full ring that are worth a wake-up, as the kernel judges a send buffer: a quarter.
 #[inline]

@@ -7,7 +7,8 @@ use shunt_os::{clock, raw};
 use shunt_ring::{Consumer, FUTEX};
 use shunt_stream::{End, Words};
 
-use super::{incoming, wake, worth_telling, SlotWords, PIECE};
+use super::piece::part_of;
+use super::{incoming, wake, worth_telling, SlotWords};
 use crate::carrier::Half;
 use crate::parts::up_to;
 use crate::{Failure, How, Part, Received, Wait};
@@ -242,7 +243,7 @@ impl Receiver {
     unsafe fn read_in_pieces(&mut self, part: Part) -> Result<usize, Failure> {
         let mut total = 0;
         while total < part.len {
-            let piece = (part.len - total).min(PIECE);
+            let piece = part_of(part.len - total);
             // SAFETY: within the caller's part.
             let count = unsafe { self.ring.read(part.base.wrapping_add(total), piece) }?;
             total += count;

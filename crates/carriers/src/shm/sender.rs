@@ -6,7 +6,8 @@ use shunt_link::Link;
 use shunt_ring::{Producer, FUTEX};
 use shunt_stream::{End, Words};
 
-use super::{outgoing, wake, worth_telling, SlotWords, PIECE, WHOLE};
+use super::piece::{piece, FIRST, REST};
+use super::{outgoing, wake, worth_telling, SlotWords};
 use crate::carrier::Half;
 use crate::{Failure, Part, Sent, Shut, Wait};
 
@@ -123,7 +124,7 @@ impl Sender {
         self.link.memory.note_touched(self.slot, self.link.side, touched);
     }
 
-    /// As [`try_send`](crate::Sender::try_send) for one part of at most [`WHOLE`] bytes, and only if there is
+    /// As [`try_send`](crate::Sender::try_send) for one part of at most [`WHOLE`](super::WHOLE) bytes, and only if there is
     /// room for all of it, and nobody is to take note that the ring has grown.
     ///
     /// # Safety
@@ -210,20 +211,24 @@ impl crate::Sender for Sender {
         'parts: while let Some(part) = parts.next() {
             let mut done = 0;
             while done < part.len {
-                let piece = (part.len - done).min(PIECE);
+                let enough = if total == 0 { FIRST } else { piece() };
+                let wanted = (part.len - done).min(enough.saturating_sub(staged).max(REST));
                 // SAFETY: the caller's promise, and the program's memory is not the link's.
-                let count = unsafe { self.ring.stage_copy(part.base.wrapping_add(done), piece) }?;
+                let count = unsafe { self.ring.stage_copy(part.base.wrapping_add(done), wanted) }?;
                 done += count;
                 staged += count;
-                full = count < piece;
+                full = count < wanted;
                 if full {
                     break 'parts;
                 }
-                if staged >= if total == 0 { WHOLE } else { PIECE } {
+                if staged >= enough {
                     let next = parts.peek().map_or(0, |part| part.len);
-                    self.ring.announce((part.len - done).saturating_add(next));
-                    self.publish();
-                    total += core::mem::take(&mut staged);
+                    let more = (part.len - done).saturating_add(next);
+                    if more > REST || staged >= enough + REST {
+                        self.ring.announce(more);
+                        self.publish();
+                        total += core::mem::take(&mut staged);
+                    }
                 }
             }
         }

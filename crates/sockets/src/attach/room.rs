@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering::*;
 
+use shunt_carriers::shm::UNEVEN;
 use shunt_os::handles;
 
 use crate::pool::{Mode, SendSide, Socket};
@@ -11,7 +12,7 @@ use crate::wait::blocking::direction;
 /// What the kernel's receive buffer takes while nobody has set its size and nobody reads.
 const WINDOW_UNSET: u64 = 64 * 1024;
 /// A ring has room for a message or two whatever the sizes are.
-const ROOM_MIN: u64 = 4096;
+const ROOM_MIN: u64 = 4096 - UNEVEN as u64;
 
 /// Tells the writer how much this end would have unread.
 pub fn announce_window(socket: &Socket) {
@@ -29,7 +30,7 @@ pub fn bound_room(socket: &Socket, send: &mut SendSide) {
     let ring = producer.ring();
     let own = handles::send_buffer_set(socket.fd.load(Relaxed));
     let room = match (own, outgoing.consumer.window.load(Relaxed)) {
-        (None, _) => ring.capacity() as u64,
+        (None, _) => (ring.capacity() - UNEVEN) as u64,
         (Some(own), 0) => u64::from(own) + WINDOW_UNSET,
         (Some(own), window) => u64::from(own).saturating_add(window),
     };
