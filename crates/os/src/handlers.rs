@@ -238,15 +238,20 @@ struct Pushed {
 }
 
 unsafe fn put_off(deferred: &mut Deferred, signal: c_int, pushed: &Pushed) {
-    deferred.signal = signal;
-    deferred.process = raw::getpid();
-    deferred.has_info = !pushed.info.is_null();
     let blocked = all_blocked();
     let [low, high] = pushed.mask;
     // SAFETY: by the caller's word.
     unsafe {
-        if deferred.has_info {
-            deferred.info = pushed.info.read_unaligned();
+        let info = (!pushed.info.is_null()).then(|| pushed.info.read_unaligned());
+        if deferred.signal == 0 {
+            deferred.signal = signal;
+            deferred.process = raw::getpid();
+            deferred.has_info = info.is_some();
+            deferred.info = info.unwrap_or(deferred.info);
+        } else {
+            // Several came at once: the kernel had prepared this one before the one that waits, since which all
+            // are blocked.
+            queue(signal, info.as_ref());
         }
         deferred.mask = u64::from(low.read()) | u64::from(high.read()) << 32;
         low.write(blocked as u32);
@@ -415,6 +420,32 @@ mod tests {
         unsafe { sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, 0, place, KERNEL_SET_BYTES) }
             .expect("only asks");
         mask
+    }
+
+    fn change_mask(how: c_int, mask: u64) {
+        let place = &raw const mask;
+        // SAFETY: a kernel signal set of 8 bytes.
+        unsafe { sys!(libc::SYS_rt_sigprocmask, how, place, 0, KERNEL_SET_BYTES) }.expect("valid");
+    }
+
+    #[test]
+    fn signals_that_come_to_a_section_at_once_are_all_put_off() {
+        static SEEN: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
+        extern "C" fn see(signal: c_int) {
+            SEEN[(signal - libc::SIGRTMIN() - 5) as usize].fetch_add(1, SeqCst);
+        }
+        let signals = [5, 6].map(|number| libc::SIGRTMIN() + number);
+        signals.map(|signal| install(signal, see as *const () as usize, 0));
+        let (before, set) = (blocked(), signals.iter().fold(0, |set, it| set | 1 << (it - 1)));
+        critical::enter();
+        change_mask(libc::SIG_BLOCK, set);
+        signals.map(|signal| send(signal, 0));
+        change_mask(libc::SIG_UNBLOCK, set);
+        let seen = || [0, 1].map(|at| SEEN[at].load(SeqCst));
+        assert_eq!(seen(), [0, 0], "one ran in the section");
+        critical::leave();
+        assert_eq!(seen(), [1, 1], "one is lost");
+        assert_eq!(blocked(), before);
     }
 
     #[test]
