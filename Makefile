@@ -26,7 +26,7 @@ suites: build ## Run the test suites of other projects plain and accelerated, an
 		varnishtest curl mosquitto messaging rabbitmq samba php erlang netty openldap \
 		libwebsockets libmicrohttpd glib asio lwt go tcl smtp python-libraries python-databases \
 		socat ncat rust ruby-servers zeo mercurial subversion mpi4py plack stunnel h2o \
-		pgbouncer rsyslog java daemons git mbedtls nbd gdb emacs dns openssl \
+		pgbouncer rsyslog java daemons storage git mbedtls nbd gdb emacs dns openssl \
 		postgresql-tap chromium; do \
 		CARGO_TARGET_DIR=$(TARGET) tests/suites/$$suite || failed="$$failed $$suite"; done; \
 	[ -z "$$failed" ] || { echo "different:$$failed"; exit 1; }
