@@ -206,20 +206,13 @@ fn all_blocked() -> u64 {
     stay_open.fold(!0, |mask, signal| mask & !(1 << (signal - 1)))
 }
 
-/// What is to run.
-struct Chosen {
-    handler: usize,
-    /// What is handled once it has run.
-    #[cfg_attr(
-        target_arch = "x86",
-        expect(dead_code, reason = "nothing of ours runs behind it there")
-    )]
-    noted: critical::Handled,
-}
-
-/// What is to run: the program's handler, or nothing, because the signal is put off. `pushed` tells where
-/// the kernel has pushed what. `on_top`: of another one's beginning.
-fn choose(signal: c_int, on_top: bool, pushed: impl FnOnce() -> Pushed) -> Option<Chosen> {
+/// What is to run, and what is handled once it has: the program's handler, or nothing, because the signal is put off.
+/// `pushed` tells where the kernel has pushed what. `on_top`: of another one's beginning.
+fn choose(
+    signal: c_int,
+    on_top: bool,
+    pushed: impl FnOnce() -> Pushed,
+) -> Option<(usize, critical::Handled)> {
     if !FAULTS.contains(&signal) {
         if let Some(deferred) = critical::interrupted() {
             // SAFETY: what the kernel has pushed for a handler; the mask comes into force as we return.
@@ -230,7 +223,7 @@ fn choose(signal: c_int, on_top: bool, pushed: impl FnOnce() -> Pushed) -> Optio
     let restarts = FLAGS[signal as usize].load(Relaxed) & libc::SA_RESTART as u32 != 0;
     let noted =
         if on_top { critical::note_handler_on_top() } else { critical::note_handler(restarts) };
-    Some(Chosen { handler: HANDLERS[signal as usize].load(SeqCst), noted })
+    Some((HANDLERS[signal as usize].load(SeqCst), noted))
 }
 
 /// What the kernel has pushed for a handler.
@@ -289,15 +282,15 @@ mod entry {
         // Of several that are pending the kernel prepares the first, whose flags say how the interrupted call ends, and
         // then the next as if it had interrupted that one's first instruction.
         let on_top = interrupted_at(context) == ours();
-        if let Some(chosen) = choose(signal, on_top, pushed) {
+        if let Some((handler, noted)) = choose(signal, on_top, pushed) {
             // SAFETY: a function that the program has named for this; one of a single argument ignores
             // the rest, as it does when the kernel calls it.
             unsafe {
-                transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(
-                    chosen.handler,
-                )(signal, info, context);
+                transmute::<usize, extern "C" fn(c_int, *mut siginfo_t, *mut c_void)>(handler)(
+                    signal, info, context,
+                );
             }
-            critical::set_handled(chosen.noted);
+            critical::set_handled(noted);
         }
     }
 
@@ -371,7 +364,7 @@ mod entry {
         };
         // It runs where the kernel has prepared its stack, and nothing of ours behind it: those within it count as
         // those after it do.
-        choose(signal, false, pushed).map_or(0, |chosen| chosen.handler)
+        choose(signal, false, pushed).map_or(0, |(handler, _)| handler)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::wait::blocking::direction;
 /// What the kernel's receive buffer takes while nobody has set its size and nobody reads.
 const WINDOW_UNSET: u64 = 64 * 1024;
 /// A ring has room for a message or two whatever the sizes are.
-const ROOM_MIN: u64 = 4096 - UNEVEN as u64;
+const ROOM_MIN: u64 = 4096;
 
 /// Tells the writer how much this end would have unread.
 pub fn announce_window(socket: &Socket) {
@@ -29,12 +29,13 @@ pub fn bound_room(socket: &Socket, send: &mut SendSide) {
     };
     let ring = producer.ring();
     let own = handles::send_buffer_set(socket.fd.load(Relaxed));
+    let most = (ring.capacity() - UNEVEN) as u64;
     let room = match (own, outgoing.consumer.window.load(Relaxed)) {
-        (None, _) => (ring.capacity() - UNEVEN) as u64,
+        (None, _) => most,
         (Some(own), 0) => u64::from(own) + WINDOW_UNSET,
         (Some(own), window) => u64::from(own).saturating_add(window),
     };
-    ring.set_room(room.max(ROOM_MIN));
+    ring.set_room(room.max(ROOM_MIN).min(most));
     socket.room.store(ring.room() as u32, Relaxed);
 }
 

@@ -14,7 +14,6 @@ use libc::{
     POLLIN, POLLOUT, POLLRDHUP,
 };
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
     epoll_level_is_told_until_it_is_read,
@@ -338,12 +337,7 @@ fn a_copy_that_is_added_while_its_stream_gets_room_is_told_of_it(a: &Actor) {
                         let before = events.load(Relaxed);
                         let copy = socket::dup(s).fd("dup");
                         epoll_add(set, copy, EPOLLOUT | EPOLLONESHOT | EPOLLET, 8).value("ADD");
-                        let give_up = Instant::now() + Duration::from_secs(20);
-                        let is_told = || events.load(Relaxed) != before;
-                        while !is_told() && Instant::now() < give_up {
-                            std::thread::sleep(Duration::from_micros(20));
-                        }
-                        told = is_told();
+                        told = a.settle(|| events.load(Relaxed) != before);
                         epoll_del(set, copy).value("DEL");
                         socket::close(copy);
                     }
