@@ -177,7 +177,7 @@ impl Reader {
     }
 
     /// The writer's process is known to have ended, or to have become another program. What it
-    /// published is still to be read: go on as the answer says.
+    /// published, or held back, is still to be read: go on as the answer says.
     ///
     /// Precondition: as [`Reader::observe`].
     pub fn writer_died(&mut self, words: &impl Words, offset: u64) -> Result<ReaderOn, Violation> {
@@ -185,6 +185,7 @@ impl Reader {
         if self.ended {
             return Ok(self.on);
         }
+        words.show_held();
         let end = end(words)?;
         let tail = words.tail();
         match end {

@@ -15,6 +15,9 @@ pub trait Words {
     fn tail(&self) -> u64;
     fn set_tail(&self, offset: u64);
 
+    /// By the reader, once the writer is gone: moves `tail` behind what the writer held back, if it did.
+    fn show_held(&self);
+
     /// Stored by the writer: the segment's first offset. Meaningful once `end` has been `Open`.
     fn up_at(&self) -> u64;
     fn set_up_at(&self, offset: u64);

@@ -23,6 +23,7 @@ impl Words for Hostile {
         self.next()
     }
     fn set_tail(&self, _: u64) {}
+    fn show_held(&self) {}
     fn up_at(&self) -> u64 {
         self.next()
     }

@@ -12,6 +12,8 @@ const TCP_BYTES: usize = 48;
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Write(u8),
+    /// As above, but on the ring its bytes are not shown.
+    Hold(u8),
     Read(u8),
     Agree,
     Up,
@@ -23,6 +25,7 @@ enum Operation {
 fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         4 => (1..40u8).prop_map(Operation::Write),
+        1 => (1..8u8).prop_map(Operation::Hold),
         4 => (1..40u8).prop_map(Operation::Read),
         3 => Just(Operation::Agree),
         3 => Just(Operation::Up),
@@ -35,6 +38,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 #[derive(Default)]
 struct Shared {
     tail: Cell<u64>,
+    held: Cell<u64>,
     up_at: Cell<u64>,
     head: Cell<u64>,
     end: Cell<u64>,
@@ -46,6 +50,9 @@ impl Words for Shared {
     }
     fn set_tail(&self, offset: u64) {
         self.tail.set(offset);
+    }
+    fn show_held(&self) {
+        self.tail.set(self.tail.get().max(self.held.get()));
     }
     fn up_at(&self) -> u64 {
         self.up_at.get()
@@ -105,7 +112,11 @@ impl Direction {
 
     fn run(&mut self, operation: Operation) {
         match operation {
-            Operation::Write(count) => self.write(count.into()),
+            Operation::Write(count) => {
+                self.write(count.into());
+                self.show();
+            }
+            Operation::Hold(count) => self.write(count.into()),
             Operation::Read(count) => self.read(count.into()),
             Operation::Agree => {
                 self.reader.agree(&self.words).unwrap();
@@ -117,6 +128,7 @@ impl Direction {
                 }
             }
             Operation::Down => {
+                self.show();
                 let on = self.writer.go_down(&self.words, self.written).unwrap();
                 assert_ne!(on, WriterOn::Ring);
                 self.recalls_and_stops += u32::from(on != WriterOn::Tcp);
@@ -143,9 +155,15 @@ impl Direction {
                 self.tcp.push_back(byte);
             } else {
                 self.ring[(self.written % RING_BYTES) as usize] = byte;
-                self.words.set_tail(self.written + 1);
+                self.words.held.set(self.written + 1);
             }
             self.written += 1;
+        }
+    }
+
+    fn show(&mut self) {
+        if self.writer.on() == WriterOn::Ring {
+            self.words.set_tail(self.written);
         }
     }
 
@@ -182,8 +200,25 @@ impl Direction {
         self.writer.resent(&self.words, upto).unwrap();
     }
 
+    /// The writer's process is killed, and the kernel ends its connection: what it wrote must arrive by reading alone.
+    fn die(&mut self, link_first: bool) {
+        if link_first {
+            self.reader.writer_died(&self.words, self.got).unwrap();
+        }
+        for _ in 0..20 {
+            self.read(u64::MAX);
+            if self.reader.observe(&self.words, self.got).unwrap() == ReaderOn::Ring {
+                self.reader.writer_died(&self.words, self.got).unwrap();
+            } else if self.tcp.is_empty() {
+                self.reader.tcp_ended(&self.words, self.got).unwrap();
+            }
+        }
+        assert_eq!(self.got, self.written);
+    }
+
     /// Nothing new is written: what is under way must arrive by serving and reading alone.
     fn settle(&mut self) {
+        self.show();
         for _ in 0..20 {
             self.serve(u64::MAX / 2);
             self.read(u64::MAX);
@@ -217,5 +252,17 @@ proptest! {
             direction.run(operation);
         }
         direction.settle();
+    }
+
+    #[test]
+    fn a_writer_that_is_killed_leaves_all_it_wrote(
+        operations in prop::collection::vec(operation(), 0..60),
+        link_first in any::<bool>(),
+    ) {
+        let mut direction = Direction::new();
+        for operation in operations {
+            direction.run(operation);
+        }
+        direction.die(link_first);
     }
 }

@@ -42,6 +42,7 @@ impl Words for Shared {
     fn set_tail(&self, offset: u64) {
         self.tail.store(offset, self.orderings.tail_store);
     }
+    fn show_held(&self) {}
     fn up_at(&self) -> u64 {
         self.up_at.load(Relaxed)
     }

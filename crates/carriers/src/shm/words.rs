@@ -16,7 +16,11 @@ const BY_ITS_END: u64 = 2;
 /// The words of one direction of a slot, for [`Writer`](shunt_stream::Writer) and
 /// [`Reader`](shunt_stream::Reader). The mapping outlives every stream in it.
 #[derive(Clone, Copy)]
-pub struct SlotWords(NonNull<Direction>);
+pub struct SlotWords {
+    direction: NonNull<Direction>,
+    /// Bytes of its ring.
+    capacity: u32,
+}
 
 // SAFETY: the address is of a shared mapping, valid on every thread; only atomics are reached by it.
 unsafe impl Send for SlotWords {}
@@ -128,13 +132,16 @@ impl SlotWords {
     }
 
     fn of(link: &Link, slot: u32, writer: Side) -> SlotWords {
-        SlotWords(link.memory.direction(slot, writer))
+        SlotWords {
+            direction: link.memory.direction(slot, writer),
+            capacity: link.memory.ring_bytes(),
+        }
     }
 
     #[inline(always)]
     fn direction(&self) -> &Direction {
         // SAFETY: a link's memory stays mapped while a stream stands in it.
-        unsafe { self.0.as_ref() }
+        unsafe { self.direction.as_ref() }
     }
 }
 
@@ -144,6 +151,9 @@ impl Words for SlotWords {
     }
     fn set_tail(&self, offset: u64) {
         self.direction().set_tail(offset);
+    }
+    fn show_held(&self) {
+        self.direction().show_held(self.capacity.into());
     }
     fn up_at(&self) -> u64 {
         self.direction().up_at()
