@@ -42,7 +42,12 @@ pub(super) fn unread(socket: &Socket) -> Option<c_int> {
     }
     let fd = socket.fd.load(Relaxed);
     let direction = crate::wait::blocking::direction(socket, false)?;
-    let bytes = match recv.reader.on() {
+    let on = if recv.offset_known {
+        attach::observe_reader(socket, &mut recv).ok()?
+    } else {
+        recv.reader.on()
+    };
+    let bytes = match on {
         ReaderOn::Ring => {
             let ring = recv.consumer.as_mut()?.settled(usize::MAX).ok()? as u64;
             let ended = matches!(End::decode(direction.end()), Ok(End::Down(_)));
@@ -60,15 +65,10 @@ pub(super) fn unread(socket: &Socket) -> Option<c_int> {
             }
         }
         _ => {
-            let owed = if receive::owes(socket, &recv) { recv.owed - recv.offset } else { 0 };
-            match End::decode(direction.end()) {
-                Ok(End::Open) => {
-                    let by_tcp = tcp::readable(fd).ok()? + direction.tail() - direction.up_at();
-                    by_tcp.max(owed)
-                }
-                _ if owed > 0 => tcp::readable(fd).ok()?.max(owed),
-                _ => return None,
+            if !receive::owes(socket, &recv) {
+                return None;
             }
+            tcp::readable(fd).ok()?.max(recv.owed - recv.offset)
         }
     };
     Some(bytes.min(i32::MAX as u64) as c_int)
