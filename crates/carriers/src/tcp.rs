@@ -32,6 +32,7 @@ impl Carrier for Tcp {
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     fd: i32,
+    holds: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,12 @@ pub struct Receiver {
 
 impl Sender {
     pub const fn new(fd: i32) -> Sender {
-        Sender { fd }
+        Sender { fd, holds: false }
+    }
+
+    /// The kernel is to hold back what is sent from now on, if `holds`.
+    pub fn hold(&mut self, holds: bool) {
+        self.holds = holds;
     }
 }
 
@@ -67,7 +73,7 @@ impl crate::Sender for Sender {
         let mut asked = false;
         let pieces = pieces(parts, &mut asked);
         // SAFETY: the caller's promise.
-        match unsafe { tcp::send_now(self.fd, pieces) } {
+        match unsafe { tcp::send_now(self.fd, pieces, self.holds) } {
             Ok(0) if asked => Ok(Sent::Full),
             Ok(count) => Ok(Sent::Took(count)),
             Err(Errno::AGAIN) => Ok(Sent::Full),

@@ -190,7 +190,8 @@ pub fn has_room(fd: i32) -> bool {
 /// at all is not made.
 const PIECES_MAX: usize = 32;
 
-/// Sends what the kernel takes of `pieces`, without waiting and without SIGPIPE.
+/// Sends what the kernel takes of `pieces`, without waiting and without SIGPIPE; `more` is to be sent together with
+/// what follows (MSG_MORE).
 ///
 /// # Errors
 /// EAGAIN: nothing now. EFAULT: a piece is no memory. Anything else is the connection's.
@@ -198,10 +199,16 @@ const PIECES_MAX: usize = 32;
 /// # Safety
 /// Every piece is readable, or no memory at all.
 #[inline]
-pub unsafe fn send_now(fd: i32, pieces: impl Iterator<Item = (*mut u8, usize)>) -> Result<usize> {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+pub unsafe fn send_now(
+    fd: i32,
+    pieces: impl Iterator<Item = (*mut u8, usize)>,
+    more: bool,
+) -> Result<usize> {
+    let more = if more { libc::MSG_MORE } else { 0 };
     // SAFETY: the caller's promise.
-    unsafe { move_now(libc::SYS_sendmsg, fd, pieces, flags) }
+    unsafe {
+        move_now(libc::SYS_sendmsg, fd, pieces, more | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    }
 }
 
 /// Receives what is there into `pieces`, without waiting; 0 is the end of the stream. `peek` leaves

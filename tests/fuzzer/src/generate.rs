@@ -34,8 +34,29 @@ pub fn program(seed: u64, mode: Option<Mode>) -> Program {
     let count = 10 + random.below(90) + if random.once_in(4) { random.below(300) } else { 0 };
     let (wild, small) = (random.once_in(3), random.once_in(2));
     let mut generator = Generator { random, slots: vec![0], children: Vec::new(), wild, small };
-    let steps = (0..count).map(|_| generator.step()).collect();
+    let mut steps: Vec<Step> = (0..count).map(|_| generator.step()).collect();
+    hold_some_back(&mut steps, seed);
     Program { settings, steps }
+}
+
+/// In some programs, some of the sends that can hold their bytes back do.
+fn hold_some_back(steps: &mut [Step], seed: u64) {
+    let mut random = Random::new(!seed);
+    if !random.once_in(4) {
+        return;
+    }
+    for step in steps {
+        if let Operation::Send {
+            call: SendCall::Send | SendCall::Sendmsg | SendCall::Sendto,
+            flags,
+            ..
+        } = &mut step.op
+        {
+            if random.once_in(6) {
+                flags.push(Flag::More);
+            }
+        }
+    }
 }
 
 impl Generator {
@@ -151,7 +172,6 @@ impl Generator {
             [self.random.weighted(&[8, 8, 4, 4, 2, 2, 2, 2])];
         let mut flags = Vec::new();
         if matches!(call, Send | Sendmsg | Sendto) {
-            // Not MSG_MORE: when its bytes come depends on acknowledgements of TCP's (docs/compatibility.md).
             for (flag, times) in [(Flag::DontWait, 5), (Flag::NoSignal, 5)] {
                 if self.random.once_in(times) {
                     flags.push(flag);

@@ -268,13 +268,18 @@ impl World {
         let reset = self.waiting(end) > 0 || self.state(end).linger_zero;
         // What the other kernel has not taken into its window is lost with a reset.
         let much = self.state(end).crowded || self.state(end).held;
+        // Any acknowledgement has the kernel send what it holds back, and a ring is not told of one.
+        if self.state(end.peer()).held {
+            self.state_mut(end.peer()).spoiled = true;
+        }
         let state = self.state_mut(end);
         state.closed = true;
         state.finished = true;
         if reset {
             state.cut = much;
-            // With Nagle's algorithm some of the unread bytes may arrive after the end.
-            let unlike = self.nagle;
+            // With Nagle's algorithm some of the unread bytes may arrive after the end; and what was held back goes
+            // by a ring, and not by TCP, so that a receive that sleeps takes it, or the error.
+            let unlike = self.nagle || self.state(end).held;
             let survivor = self.state_mut(end.peer());
             survivor.reset = true;
             survivor.spoiled |= unlike;

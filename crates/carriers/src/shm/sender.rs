@@ -53,6 +53,11 @@ impl Sender {
         outgoing(self.link, self.slot)
     }
 
+    /// The offset behind what the receiver has been shown.
+    pub fn shown(&self) -> u64 {
+        self.ring.tail() - self.ring.held() as u64
+    }
+
     /// Copies accepted bytes from offset `from` on back, to send them by another carrier.
     pub fn copy_back(&self, from: u64, into: &mut [u8]) -> Result<(), Failure> {
         // SAFETY: the slice is writable, and Rust's memory is not the link's.

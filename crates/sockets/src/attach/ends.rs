@@ -3,7 +3,6 @@
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm;
 use shunt_carriers::shm::{incoming, outgoing};
 use shunt_link::VACANT;
 use shunt_os::{clock, handles, tcp};
@@ -70,7 +69,8 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             return Ok(());
         }
         let slot = socket.slot.load(Relaxed);
-        let tail = send.producer.as_ref().map_or(0, shm::Sender::tail);
+        let mut unread = false;
+        let (shown, tail) = send.producer.as_ref().map_or((0, 0), |it| (it.shown(), it.tail()));
         let was_ring = send.writer.on() == WriterOn::Ring;
         let peer_shut = incoming(link, slot).writer_shut();
         // Others of its family may read on.
@@ -86,12 +86,16 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
                 if let (WriterOn::Resend { to, .. }, true) = (on, was_over) {
                     send.writer.resent(&outgoing(link, slot), to)?;
                 }
-                unsent = matches!(send.writer.on(), WriterOn::Resend { .. });
+                if let WriterOn::Resend { from, .. } = send.writer.on() {
+                    unsent = true;
+                    // What is held back is not.
+                    unread = from < shown;
+                }
             }
             ReaderDied::Lost { .. } => return Err(Broken),
         }
         let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
-        let died_unread = unsent && !was_reset && !peer_shares;
+        let died_unread = unread && !was_reset && !peer_shares;
         let error = match (recv.peer_shut, peer_shut) {
             _ if was_reset && !peer_shares && is_behind_shutdown(socket) => libc::EPIPE,
             _ if !died_unread => 0,

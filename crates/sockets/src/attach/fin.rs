@@ -10,7 +10,7 @@ use shunt_stream::{End, Words, WriterOn};
 
 use super::ends::break_stream;
 use super::stop::{leaves_unread, ring_bytes, stop_for_writer, wait_until, CORE_NS_MAX};
-use super::writer::{flush, go_down, resend};
+use super::writer::{flush, go_down, let_held_go, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{Mode, RecvSide, SendSide, Socket};
 
@@ -46,6 +46,7 @@ pub fn fin_is_held(socket: &'static Socket) -> bool {
         recv.peer_shut = true;
         report_drained(socket, &mut recv);
     }
+    let_held_go(socket);
     wake_own(socket);
     true
 }

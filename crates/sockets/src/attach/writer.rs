@@ -6,7 +6,7 @@ use shunt_carriers::shm::outgoing;
 use shunt_carriers::{Failure, Part, Sender, Sent};
 use shunt_os::{handles, tcp};
 use shunt_stats::Carrier;
-use shunt_stream::{End, WriterOn};
+use shunt_stream::{End, Words, WriterOn};
 
 use super::anew::look_anew;
 use super::ends::break_stream;
@@ -15,6 +15,7 @@ use super::leave::settle_on_tcp;
 use super::room::bound_room;
 use super::{managed, observe_writer, wake_own, Broken};
 use crate::pool::{Mode, SendSide, Socket};
+use crate::send::held;
 use crate::service;
 use crate::wait::epoll::Managed;
 
@@ -93,7 +94,8 @@ pub fn resends(send: &SendSide) -> bool {
     matches!(send.writer.on(), WriterOn::Resend { .. })
 }
 
-/// Sends ring bytes again by TCP as far as the kernel takes them; true when all are sent.
+/// Sends ring bytes again by TCP as far as the kernel takes them; true when all are sent. What was held back the kernel
+/// is to hold back.
 pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let Some(link) = socket.link() else { return Err(Broken) };
     if !matches!(send.writer.on(), WriterOn::Resend { .. }) {
@@ -101,6 +103,7 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     }
     let words = outgoing(link, socket.slot.load(Relaxed));
     let fd = socket.fd.load(Relaxed);
+    let is_closed = has_closed(&words);
     let mut companion = shunt_carriers::tcp::Sender::new(fd);
     // The program's stack may have little room.
     let mut buffer = vec![0u8; PIECE_BYTES];
@@ -111,8 +114,13 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
             break;
         }
         let dead = handles::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
-        let length = (to - from).min(buffer.len() as u64) as usize;
         let Some(producer) = &send.producer else { return Err(Broken) };
+        let shown = producer.shown();
+        let is_held = from >= shown;
+        // The connection's end has come: it held nothing any more.
+        companion.hold(is_held && !is_closed);
+        let upto = if is_held { to } else { to.min(shown) };
+        let length = (upto - from).min(buffer.len() as u64) as usize;
         producer.copy_back(from, &mut buffer[..length])?;
         let part = Part::of(&buffer[..length]);
         let sent = if dead {
@@ -132,8 +140,38 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
             }
         };
     }
-    tcp::push(fd);
+    match &mut send.producer {
+        // Nobody looks for it there.
+        Some(producer) if producer.holds() && !is_closed => producer.show_held(),
+        _ => tcp::push(fd),
+    }
     Ok(true)
+}
+
+/// The peer's FIN is here: what is held back goes, as the kernel sends it then (Linux, tcp_data_snd_check).
+pub fn let_held_go(socket: &'static Socket) {
+    let done = {
+        let mut send = socket.send.lock();
+        let holds = send.producer.as_ref().is_some_and(|producer| producer.holds());
+        if socket.mode() != Mode::Attached || !holds {
+            return;
+        }
+        observe_writer(socket, &mut send).and_then(|on| match on {
+            WriterOn::Ring => {
+                held::show_locked(&mut send);
+                Ok(true)
+            }
+            _ => resend(socket, &mut send),
+        })
+    };
+    if done.is_err() {
+        break_stream(socket);
+    }
+}
+
+/// Whether the reader has closed.
+fn has_closed(words: &impl Words) -> bool {
+    matches!(End::decode(words.end()), Ok(End::Closed(_)))
 }
 
 /// Does the writer's share after the reader left or a process died; continues in the service
@@ -145,10 +183,8 @@ pub fn flush(index: u32, socket: &'static Socket) {
         if socket.mode() != Mode::Attached {
             return;
         }
-        let closed = socket.link().is_some_and(|link| {
-            let end = shunt_stream::Words::end(&outgoing(link, socket.slot.load(Relaxed)));
-            matches!(End::decode(end), Ok(End::Closed(_)))
-        });
+        let slot = socket.slot.load(Relaxed);
+        let closed = socket.link().is_some_and(|link| has_closed(&outgoing(link, slot)));
         let observed = observe_writer(socket, &mut send);
         // Nobody reads after a close: the kernel is asked only when the program sends again, so
         // that its answer reaches the program.

@@ -113,11 +113,15 @@ pub(super) fn was_reset(socket: &Socket) -> bool {
     socket.send.lock().failed.take() == Some(libc::ECONNRESET)
 }
 
-/// Whether the peer has left bytes of ours unread in the ring.
+/// Whether the peer has left bytes of ours unread in the ring. What is held back it was not shown.
 pub(super) fn outgoing_unread(socket: &Socket) -> bool {
     // Lock order: recv, then send.
     let mut send = socket.send.lock();
     let on_ring = send.writer.on() == shunt_stream::WriterOn::Ring;
     on_ring
-        && send.producer.as_mut().is_some_and(|p| p.ring().unread().is_ok_and(|bytes| bytes > 0))
+        && send.producer.as_mut().is_some_and(|producer| {
+            let ring = producer.ring();
+            let held = ring.held() as u64;
+            ring.unread().is_ok_and(|bytes| bytes > held)
+        })
 }

@@ -460,6 +460,9 @@ impl Work {
             return;
         }
         socket.companion_stirred.set();
+        if events & libc::EPOLLRDHUP as u32 != 0 {
+            attach::let_held_go(socket);
+        }
         if events & libc::EPOLLOUT as u32 != 0 {
             attach::flush(index, socket);
         }

@@ -2,7 +2,7 @@
 
 use super::ends::receive_to_end_text;
 use super::{scenarios, Scenario, Settings};
-use crate::actor::Actor;
+use crate::actor::{Actor, Place};
 use crate::calls::process::{self, wait_for};
 use crate::calls::socket::{self, set_int};
 use crate::calls::{io, wait, Fd};
@@ -20,6 +20,9 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     held_bytes_outlive_a_writer_that_ends,
     held_bytes_outlive_a_writer_that_becomes_another_program,
     a_child_sends_behind_what_its_parent_held_back,
+    a_close_has_held_bytes_refused,
+    both_shutdowns_have_held_bytes_refused,
+    a_death_has_held_bytes_refused,
     much_behind_held_bytes_fills_the_stream,
     question_and_answer_of_held_bytes_go_on,
 ];
@@ -212,6 +215,72 @@ fn a_child_sends_behind_what_its_parent_held_back(a: &Actor) {
         },
         || a.note("received", receive_text(s, 43)),
     );
+}
+
+/// The peer ends the stream before what is held back goes, which the kernel sends when it gets the FIN: another round
+/// if that took too long.
+fn ended_before_held_bytes_go(a: &Actor, serve_until_end: fn(&Actor, &Place)) {
+    const IN_TIME: Duration = Duration::from_millis(100);
+    const EVERYTHING: i16 =
+        libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP;
+    let place = a.listen();
+    a.at_once(
+        || loop {
+            let s = a.connect(&place);
+            a.warm_as_client(s);
+            a.settle(|| socket::ioctl(s, libc::TIOCOUTQ, -1).1 == 0);
+            let began = Instant::now();
+            let sent = io::send(s, b"held back", libc::MSG_MORE);
+            a.tell("sent");
+            assert_eq!(a.hear(), "ended");
+            let in_time = began.elapsed() < IN_TIME;
+            a.tell(if in_time { "in time" } else { "late" });
+            if in_time {
+                a.note("send", sent);
+                a.note_mask("at the end", s, EVERYTHING);
+                a.note("receive", io::recv(s, &mut [0; 10], 0));
+                a.note("error", socket::so_error(s));
+                a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
+                break;
+            }
+        },
+        || loop {
+            serve_until_end(a, &place);
+            a.tell("ended");
+            if a.hear() == "in time" {
+                break;
+            }
+        },
+    );
+}
+
+fn serve_until_held(a: &Actor, place: &Place) -> Fd {
+    let s = socket::accept(place.fd).fd("accept");
+    a.warm_as_server(s);
+    assert_eq!(a.hear(), "sent");
+    s
+}
+
+fn a_close_has_held_bytes_refused(a: &Actor) {
+    ended_before_held_bytes_go(a, |a, place| {
+        socket::close(serve_until_held(a, place));
+    });
+}
+
+fn both_shutdowns_have_held_bytes_refused(a: &Actor) {
+    ended_before_held_bytes_go(a, |a, place| {
+        socket::shutdown(serve_until_held(a, place), libc::SHUT_RDWR);
+    });
+}
+
+fn a_death_has_held_bytes_refused(a: &Actor) {
+    ended_before_held_bytes_go(a, |a, place| {
+        let child = a.child("victim", || {
+            serve_until_held(a, place);
+            process::kill(process::pid(), libc::SIGKILL);
+        });
+        wait_for(child);
+    });
 }
 
 fn much_behind_held_bytes_fills_the_stream(a: &Actor) {

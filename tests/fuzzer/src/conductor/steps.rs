@@ -2,7 +2,7 @@
 
 use super::{Conductor, Sleep, PIECE_MIN};
 use crate::operation::{
-    Flag, How, Mode, Operation, SendCall, Setting, Signal, Step, Who, EVERYBODY,
+    Flag, How, Mode, Operation, ReceiveCall, SendCall, Setting, Signal, Step, Who, EVERYBODY,
 };
 use crate::protocol::{say, Command, Job};
 use crate::world::{End, EndState, Slot, Stream};
@@ -30,6 +30,9 @@ fn has_sent_fin(ports: [u16; 2]) -> bool {
 
 /// So many bytes find room in the smallest receive buffer there is.
 const NARROW_UNREAD_MAX: u64 = 1000;
+
+/// So many bytes a ring holds back at most, and a quarter of it.
+const HELD_MAX: u64 = 32 * 1024;
 
 /// So many bytes pass a small window in a few seconds.
 const NARROW_MAX: u64 = 100_000;
@@ -214,6 +217,11 @@ impl Conductor<'_> {
         let total = self.world.waiting(end.peer()) + u64::from(size);
         let fits = (total <= self.world.room(end) && !state.stuffed) || self.world.write_ends(end);
         let timed = state.send_timeout;
+        // More than a ring holds back is shown (docs/compatibility.md).
+        let holds = flags.contains(&Flag::More);
+        if holds && total > HELD_MAX.min(u64::from(self.program.settings.ring_bytes) / 4) {
+            return;
+        }
         let mut command = self.command(op, end, state.written, 0);
         if !fits && (!blocks || timed || state.held) {
             return;
@@ -235,12 +243,12 @@ impl Conductor<'_> {
         }
         self.world.wrote(end, reply.moved);
         if reply.moved > 0 {
-            self.world.state_mut(end).held = flags.contains(&Flag::More);
+            self.world.state_mut(end).held = holds;
         }
     }
 
     fn receive(&mut self, by: Who, op: &Operation, slot: u8) {
-        let Operation::Receive { size, flags, .. } = op else { return };
+        let Operation::Receive { size, flags, call, .. } = op else { return };
         let Some(end) = self.world.end(by, slot) else { return self.plainly(by, op) };
         if self.is_reading(end) {
             return;
@@ -256,8 +264,9 @@ impl Conductor<'_> {
         let need = if all { size } else { low_water.min(size).max(1) };
         let ended = self.world.ended(end);
         let peer = self.world.state(end.peer());
-        // Bytes that MSG_MORE holds back are dropped when they come after SHUT_RD.
-        if peer.held && state.reading_shut {
+        // Bytes that MSG_MORE holds back are dropped when they come after SHUT_RD; and a splice that found some may
+        // wait for them.
+        if peer.held && (state.reading_shut || *call == ReceiveCall::Splice) {
             return;
         }
         // What had to wait for room comes behind the end that SHUT_RD tells (shutdown(3p)).
@@ -413,8 +422,9 @@ impl Conductor<'_> {
             return;
         }
         if how != How::Write {
-            // What had not found room yet comes too late.
-            let late = self.world.state(end.peer()).crowded || self.world.nagle;
+            // What had not found room yet, or is held back, comes too late.
+            let peer = self.world.state(end.peer());
+            let late = peer.crowded || peer.held || self.world.nagle;
             self.world.state_mut(end.peer()).cut |= late;
             for end in [end, end.peer()] {
                 self.world.state_mut(end).spoiled |= late;
