@@ -57,7 +57,7 @@ pub unsafe fn connecting(fd: c_int, address: *const sockaddr, length: socklen_t)
     let socket = pool::get(index);
     socket.connector.store(true, Relaxed);
     let family = size_of::<sa_family_t>();
-    let is_there = length as usize >= family && memory::is_readable(address, family);
+    let is_there = length as usize >= family && memory::is_there(address, family);
     // SAFETY: it is there.
     if is_there && i32::from(unsafe { (*address).sa_family }) == libc::AF_UNSPEC {
         disconnecting(index, socket);

@@ -233,8 +233,8 @@ impl Conductor<'_> {
         }
         say(self.control(by), &command);
         let reply = self.reply(by);
-        // How much goes to a stream that is closed before the reset comes that answers its first bytes.
-        let unsure = self.world.state(end.peer()).closed && u64::from(size) > PIECE_MIN;
+        // How much goes to a stream that is closed before the reset comes that answers its first bytes; or when.
+        let unsure = self.world.state(end.peer()).closed && (holds || u64::from(size) > PIECE_MIN);
         if unsure && reply.moved > 0 {
             self.world.state_mut(end).spoiled = true;
             self.observe(self.step, "some");
