@@ -148,8 +148,8 @@ pub fn take_error(socket: &Socket) -> Option<i32> {
     (number != 0).then(|| renamed(socket, number))
 }
 
-/// The kernel's error, by the name that it has if the peer died.
-fn renamed(socket: &Socket, number: i32) -> i32 {
+/// The kernel's error, which it has told, by the name that it has if the peer died.
+pub fn renamed(socket: &Socket, number: i32) -> i32 {
     if !matches!(number, libc::EPIPE | libc::ECONNRESET) {
         return number;
     }

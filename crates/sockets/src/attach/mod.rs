@@ -30,8 +30,8 @@ mod writer;
 pub use anew::look_anew;
 pub use ends::{
     abandon, begin_with_reset, break_stream, detach, error_of_death, error_told, have_ended,
-    is_behind_shutdown, is_reset_owed, leave_to_send, owe_reset, peer_died, reset_by_death,
-    restart_consumer, take_error, told_before_receive, told_before_send, Farewell,
+    is_behind_shutdown, is_reset_owed, leave_to_send, owe_reset, peer_died, renamed,
+    reset_by_death, restart_consumer, take_error, told_before_receive, told_before_send, Farewell,
 };
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,

@@ -324,7 +324,11 @@ fn owe_error(socket: &Socket, request: Request<'_>, number: i32) {
         libc::EPIPE,
     ];
     let mut side = socket.send.lock();
-    if socket.generation.load(Relaxed) == request.generation && !of_call.contains(&number) {
+    if socket.generation.load(Relaxed) != request.generation {
+        return;
+    }
+    let number = attach::renamed(socket, number);
+    if !of_call.contains(&number) {
         side.failed.get_or_insert(number);
     }
 }

@@ -1,5 +1,6 @@
 //! Sends that go to the kernel: whole, in pieces, or behind what a ring took.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
@@ -35,7 +36,7 @@ pub fn native(
     if result < 0 && is_broken(socket, errno) {
         return Outcome::Failed(refused(socket, request.flags));
     }
-    set_errno(errno);
+    set_errno(if result < 0 { attach::renamed(socket, errno) } else { errno });
     Outcome::Genuine(result)
 }
 
@@ -75,10 +76,12 @@ pub(super) fn piece(
     patience: &mut Patience,
 ) -> Result<usize, Outcome> {
     let waits = !patience.may_not_wait(socket, request.flags);
+    let is_left_to_next = Cell::new(false);
     let one_try = || {
         let _send = socket.send.lock();
         blocking::by_its_number(socket, request.generation, request.fd, |fd| {
-            match sent > 0 && has_failed(fd) {
+            is_left_to_next.set(sent > 0 && has_failed(fd));
+            match is_left_to_next.get() {
                 true => Err(Errno(libc::EPIPE)),
                 false => at_once(socket, Request { fd, ..request }, sent),
             }
@@ -96,10 +99,16 @@ pub(super) fn piece(
     let number = shunt_os::errno();
     if sent == 0 {
         let is_broken = is_broken(socket, number);
-        let number = if is_broken { refused(socket, request.flags) } else { number };
+        let number = if is_broken {
+            refused(socket, request.flags)
+        } else {
+            attach::renamed(socket, number)
+        };
         return Err(Outcome::Failed(number));
     }
-    owe_error(socket, request, number);
+    if !is_left_to_next.get() {
+        owe_error(socket, request, number);
+    }
     Err(Outcome::Handled(sent as isize))
 }
 
