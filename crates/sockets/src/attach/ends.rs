@@ -70,12 +70,18 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         }
         let slot = socket.slot.load(Relaxed);
         let mut unread = false;
+        let words = outgoing(link, slot);
+        // The writer went down behind them.
+        let left_unread = match End::decode(words.end()) {
+            Ok(End::Down(to)) => to > words.head().max(words.up_at()),
+            _ => false,
+        };
         let (shown, tail) = send.producer.as_ref().map_or((0, 0), |it| (it.shown(), it.tail()));
         let was_ring = send.writer.on() == WriterOn::Ring;
         let peer_shut = incoming(link, slot).writer_shut();
         // Others of its family may read on.
-        let peer_shares = outgoing(link, slot).reader_shares();
-        match send.writer.reader_died(&outgoing(link, slot), tail)? {
+        let peer_shares = words.reader_shares();
+        match send.writer.reader_died(&words, tail)? {
             ReaderDied::On(on) => {
                 if was_ring && on != WriterOn::Ring {
                     left_ring(&mut send, tail);
@@ -84,7 +90,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
                 // Both ends of the connection were sent: nobody is told of what nobody reads.
                 let was_over = send.shut && peer_shut && !peer_shares;
                 if let (WriterOn::Resend { to, .. }, true) = (on, was_over) {
-                    send.writer.resent(&outgoing(link, slot), to)?;
+                    send.writer.resent(&words, to)?;
                 }
                 if let WriterOn::Resend { from, .. } = send.writer.on() {
                     unsent = true;
@@ -95,7 +101,8 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             ReaderDied::Lost { .. } => return Err(Broken),
         }
         let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
-        let died_unread = unread && !was_reset && !peer_shares;
+        // Where TCP was reset already, by what came behind a FIN, that has another name.
+        let died_unread = if was_reset { left_unread } else { unread } && !peer_shares;
         let error = match (recv.peer_shut, peer_shut) {
             _ if was_reset && !peer_shares && is_behind_shutdown(socket) => libc::EPIPE,
             _ if !died_unread => 0,
