@@ -211,16 +211,21 @@ pub fn begin_with_reset(index: u32) {
     socket.set_mode(Mode::Left);
 }
 
+/// Whether the peer died with bytes unread, and this process is to be told, unless the kernel has done it.
+pub fn owes_reset(socket: &Socket) -> bool {
+    socket.death_error.load(Relaxed) == libc::ECONNRESET
+}
+
 /// Whether nobody was told of it yet.
 pub fn is_reset_owed(socket: &Socket) -> bool {
     matches!(socket.mode(), Mode::Attached | Mode::Left)
-        && socket.death_error.load(Relaxed) == libc::ECONNRESET
+        && owes_reset(socket)
         && error_of_death_is_due(socket)
 }
 
 /// A receive on a stream that has left its ring: whether it is told of that, behind the bytes.
 pub fn told_before_receive(socket: &Socket) -> bool {
-    if socket.death_error.load(Relaxed) != libc::ECONNRESET {
+    if !owes_reset(socket) {
         return false;
     }
     let _held = socket.recv.lock();
@@ -229,8 +234,12 @@ pub fn told_before_receive(socket: &Socket) -> bool {
 
 /// A send on a stream that has left its ring: the error that it is told of.
 pub fn told_before_send(socket: &Socket) -> Option<i32> {
-    let is_due = socket.death_error.load(Relaxed) == libc::ECONNRESET;
-    is_due.then(|| take_error(socket)).flatten()
+    if !owes_reset(socket) {
+        return None;
+    }
+    // A re-send may have taken it.
+    let taken = || socket.send.lock().failed.take().map(|number| renamed(socket, number));
+    take_error(socket).or_else(taken)
 }
 
 /// Whether nobody was told yet of the peer's death, whose error the kernel has by another name.
@@ -243,7 +252,7 @@ pub(super) fn error_of_death_is_due(socket: &Socket) -> bool {
 /// here before the answer to what was sent again, and that may be known to the re-send alone. The caller holds
 /// the receiving side.
 pub fn reset_by_death(socket: &Socket) -> bool {
-    if socket.death_error.load(Relaxed) != libc::ECONNRESET {
+    if !owes_reset(socket) {
         return false;
     }
     let answered = await_reset(socket);

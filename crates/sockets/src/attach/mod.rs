@@ -30,7 +30,7 @@ mod writer;
 pub use anew::look_anew;
 pub use ends::{
     abandon, begin_with_reset, break_stream, detach, error_of_death, error_told, have_ended,
-    is_behind_shutdown, is_reset_owed, leave_to_send, owe_reset, peer_died, renamed,
+    is_behind_shutdown, is_reset_owed, leave_to_send, owe_reset, owes_reset, peer_died, renamed,
     reset_by_death, restart_consumer, take_error, told_before_receive, told_before_send, Farewell,
 };
 pub use fin::{

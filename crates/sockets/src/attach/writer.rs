@@ -9,7 +9,7 @@ use shunt_stats::Carrier;
 use shunt_stream::{End, Words, WriterOn};
 
 use super::anew::look_anew;
-use super::ends::{break_stream, renamed};
+use super::ends::break_stream;
 use super::fin::fin_if_due;
 use super::leave::settle_on_tcp;
 use super::room::bound_room;
@@ -134,7 +134,7 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
             Ok(Sent::Full) => return Ok(false),
             Err(failure) => {
                 if let Failure::Kernel(error) = failure {
-                    send.failed.get_or_insert(renamed(socket, error.0));
+                    send.failed.get_or_insert(error.0);
                 }
                 send.writer.resent(&words, to)?
             }

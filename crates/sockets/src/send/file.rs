@@ -129,7 +129,7 @@ pub fn send_from(
         }
         Ok(WriterOn::Ring) => {}
         Ok(WriterOn::Tcp) if !closed_unheard(socket) => {
-            if let Some(number) = told_to_resend(&mut side) {
+            if let Some(number) = told_to_resend(socket, &mut side) {
                 return Some(Err(number));
             }
             if !try_go_up(socket, &mut side) {

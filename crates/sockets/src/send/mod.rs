@@ -268,13 +268,13 @@ fn attempt(
             if !resend(socket, side)? {
                 return Ok(Attempt::Full);
             }
-            if let Some(number) = told_to_resend(side) {
+            if let Some(number) = told_to_resend(socket, side) {
                 return Ok(Attempt::Error(number));
             }
             return attempt_native(socket, side);
         }
         WriterOn::Tcp => {
-            if let Some(number) = told_to_resend(side) {
+            if let Some(number) = told_to_resend(socket, side) {
                 return Ok(Attempt::Error(number));
             }
             side.since_down = side.since_down.saturating_add(1);
@@ -306,29 +306,21 @@ fn attempt(
     }
 }
 
-/// What a re-send was told in the program's place. EPIPE the kernel says again.
-fn told_to_resend(side: &mut SendSide) -> Option<i32> {
-    side.failed.take().filter(|number| *number != libc::EPIPE)
+/// What a re-send, or the end of a call, was told in the place of the next. EPIPE the kernel says again.
+fn told_to_resend(socket: &Socket, side: &mut SendSide) -> Option<i32> {
+    let told = side.failed.take().map(|number| attach::renamed(socket, number));
+    told.filter(|number| *number != libc::EPIPE)
 }
 
 /// A send that has taken bytes was told of the connection's error, which is for the next call then.
 fn owe_error(socket: &Socket, request: Request<'_>, number: i32) {
-    // The others are of the call alone, or the kernel says them again.
-    let of_call = [
-        libc::EAGAIN,
-        libc::EINTR,
-        libc::ERESTART,
-        libc::EFAULT,
-        libc::ENOBUFS,
-        libc::ENOMEM,
-        libc::EPIPE,
-    ];
+    let of_call =
+        [libc::EAGAIN, libc::EINTR, libc::ERESTART, libc::EFAULT, libc::ENOBUFS, libc::ENOMEM];
+    // The kernel says it again, but for what it takes for another.
+    let is_repeated = number == libc::EPIPE && !attach::owes_reset(socket);
+    let is_for_next = !of_call.contains(&number) && !is_repeated;
     let mut side = socket.send.lock();
-    if socket.generation.load(Relaxed) != request.generation {
-        return;
-    }
-    let number = attach::renamed(socket, number);
-    if !of_call.contains(&number) {
+    if socket.generation.load(Relaxed) == request.generation && is_for_next {
         side.failed.get_or_insert(number);
     }
 }

@@ -36,7 +36,7 @@ pub fn native(
     if result < 0 && is_broken(socket, errno) {
         return Outcome::Failed(refused(socket, request.flags));
     }
-    set_errno(if result < 0 { attach::renamed(socket, errno) } else { errno });
+    set_errno(errno);
     Outcome::Genuine(result)
 }
 
@@ -99,11 +99,7 @@ pub(super) fn piece(
     let number = shunt_os::errno();
     if sent == 0 {
         let is_broken = is_broken(socket, number);
-        let number = if is_broken {
-            refused(socket, request.flags)
-        } else {
-            attach::renamed(socket, number)
-        };
+        let number = if is_broken { refused(socket, request.flags) } else { number };
         return Err(Outcome::Failed(number));
     }
     if !is_left_to_next.get() {
@@ -229,7 +225,7 @@ fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
     match down {
         Ok(true) => {
             let told = || attach::error_of_death(socket);
-            match told_to_resend(&mut side).or_else(told) {
+            match told_to_resend(socket, &mut side).or_else(told) {
                 Some(libc::EPIPE) => return Clear::Shut,
                 Some(number) => return Clear::Refused(number),
                 None => {}
