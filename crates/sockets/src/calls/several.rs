@@ -328,7 +328,7 @@ impl Several {
         let ends = bits::RDHUP | bits::HUP | bits::ERR;
         let has_peer = || {
             let Found::Attached(_, socket, _) = find(fd) else { return false };
-            state::mask(socket).is_some_and(|mask| mask & ends == 0)
+            state::mask(socket, ends).is_some_and(|mask| mask & ends == 0)
         };
         (several.messages > 1 && bytes > 0 && !is_limited() && has_peer()).then_some(several)
     }

@@ -141,7 +141,7 @@ fn wake_anew(index: u32, wakes: u32, ready: u32) {
     let socket = pool::get(index);
     inherit::touch(index);
     match socket.mode() {
-        Mode::Attached if state::mask(socket).is_some_and(|mask| mask & ready != 0) => {
+        Mode::Attached if state::mask(socket, ready).is_some_and(|mask| mask & ready != 0) => {
             epoll::stir_anew(socket, wakes);
         }
         Mode::Left if handles::poll_now(socket.fd.load(Relaxed), ready as i16) != 0 => {

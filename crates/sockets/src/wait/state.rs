@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
+use shunt_carriers::shm::worth_telling;
 use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_ring::WAIT_SET;
@@ -24,7 +25,7 @@ struct Halves {
     /// TCP may hold bytes behind the crossing, which are not to be had yet.
     tcp_open: bool,
     writable: bool,
-    /// The last send filled the ring to its last byte, and did not find it full.
+    /// The last send left too little room, and did not find the ring full.
     just_full: bool,
     write_kernel: bool,
     shut: bool,
@@ -61,16 +62,16 @@ pub struct State {
     pub misses: u32,
 }
 
-/// The event mask of an attached stream; `None` if it is attached no more.
-pub fn mask(socket: &'static Socket) -> Option<u32> {
-    look(socket, false).map(|state| state.mask)
+/// The event mask of an attached stream, for who asks for `events`; `None` if it is attached no more.
+pub fn mask(socket: &'static Socket, events: u32) -> Option<u32> {
+    look(socket, events, false).map(|state| state.mask)
 }
 
-/// The state of an attached stream; `None` if it is attached no more. `edges`: `arrived` is
-/// wanted, which costs a system call while the stream reads TCP.
-pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
+/// The state of an attached stream, for who asks for `events`; `None` if it is attached no more. `edges`: `arrived`
+/// is wanted, which costs a system call while the stream reads TCP.
+pub fn look(socket: &'static Socket, events: u32, edges: bool) -> Option<State> {
     let fulls = socket.fulls.load(Relaxed);
-    let halves = match halves(socket) {
+    let halves = match halves(socket, events & WRITABLE != 0) {
         Ok(halves) => halves?,
         Err(Broken) => {
             break_stream(socket);
@@ -82,7 +83,7 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
         let index = socket.link().and_then(|link| link.stream(slot));
         if !index.is_some_and(|index| send::is_full(index, socket)) {
             // There is some by now, or it is attached no more.
-            return look(socket, edges);
+            return look(socket, events, edges);
         }
     }
     let mut mask = 0;
@@ -146,7 +147,9 @@ pub fn look(socket: &'static Socket, edges: bool) -> Option<State> {
     })
 }
 
-fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
+/// `wants_room`: a stream is writable only with [`worth_telling`] of room, as to the kernel, for a program may take it
+/// for room for a message.
+fn halves(socket: &'static Socket, wants_room: bool) -> Result<Option<Halves>, Broken> {
     let mut halves = Halves {
         readable: false,
         read_kernel: false,
@@ -238,10 +241,13 @@ fn halves(socket: &'static Socket) -> Result<Option<Halves>, Broken> {
             if socket.full.load(Relaxed) {
                 halves.writable = send::has_room(socket, &mut side);
             } else {
-                let free = side.producer.as_mut().map_or(Ok(1), |it| it.ring().free_at_least(1));
-                let free = free.map_err(|_| Broken)?;
-                halves.writable = free > 0;
-                halves.just_full = free == 0;
+                let has_room = side.producer.as_mut().map_or(Ok(true), |producer| {
+                    let ring = producer.ring();
+                    let enough = if wants_room { worth_telling(ring.room()) } else { 1 };
+                    ring.free_at_least(enough).map(|free| free >= enough)
+                });
+                halves.writable = has_room.map_err(|_| Broken)?;
+                halves.just_full = !halves.writable;
             }
         }
         WriterOn::Tcp => halves.write_kernel = true,

@@ -32,6 +32,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     odd_sizes_add_up,
     a_full_stream_says_eagain_and_loses_nothing,
     bytes_that_were_told_of_are_there,
+    a_small_send_into_room_that_was_told_of_is_whole,
     room_that_was_told_of_is_there,
     peek_shows_bytes_and_leaves_them,
     peek_across_many_messages_shows_them_together,
@@ -525,6 +526,47 @@ fn bytes_that_were_told_of_are_there(a: &Actor) {
         a.note("all of it", text == pattern::bytes(1, 0, TOTAL));
     };
     a.at_once(|| a.note("sent", send_all(s, 1, TOTAL, 65_536)), read_slowly);
+}
+
+/// Programs take POLLOUT for room for a message, and drop what is left of one that is cut.
+fn a_small_send_into_room_that_was_told_of_is_whole(a: &Actor) {
+    const TOTAL: usize = 16 << 20;
+    const MESSAGE: usize = 1452;
+    let s = a.stream();
+    let write_when_told = || {
+        let block = pattern::bytes(1, 0, TOTAL);
+        let set = wait::epoll_create();
+        wait::epoll_add(set, s, libc::EPOLLOUT, 1);
+        let (mut sent, mut cut) = (0, 0);
+        for round in 0.. {
+            let message = &block[sent..TOTAL.min(sent + MESSAGE)];
+            if message.is_empty() {
+                break;
+            }
+            if round % 2 == 0 {
+                wait::poll(&[(s, libc::POLLOUT)], -1);
+            } else {
+                wait::epoll_wait(set, 1, -1);
+            }
+            let count = io::send(s, message, libc::MSG_DONTWAIT).count().unwrap_or(0);
+            cut += u32::from(count < message.len());
+            sent += count;
+        }
+        a.note("messages cut", cut);
+    };
+    let read_slowly = || {
+        let mut text = Vec::<u8>::new();
+        let mut room = [0; 20_000];
+        while text.len() < TOTAL {
+            if text.len() % (TOTAL / 64) < room.len() {
+                wait::poll(&[], 2);
+            }
+            let count = io::recv(s, &mut room, 0).count().unwrap_or(0);
+            text.extend(&room[..count]);
+        }
+        a.note("all of it", text == pattern::bytes(1, 0, TOTAL));
+    };
+    a.at_once(write_when_told, read_slowly);
 }
 
 fn room_that_was_told_of_is_there(a: &Actor) {

@@ -252,7 +252,7 @@ unsafe fn collect(
         // Before the look, so that what comes after it is told: to a stream that is ready it costs
         // the peer one more mark, to one that is not it saves a second look.
         state::arm(socket);
-        let now = state::look(socket, edge);
+        let now = state::look(socket, interest.events, edge);
         inner = set.inner.lock();
         let Some(now) = now else { continue };
         let Some(registration) = inner.registrations.get_mut(fd) else { continue };

@@ -141,8 +141,9 @@ impl Held {
     }
 
     fn tells(&self, position: usize, entry: &pollfd) -> bool {
-        let mask = self.stream(position).and_then(state::mask).unwrap_or(0);
-        super::events_of(entry, mask) != 0
+        let asked = u32::from(entry.events as u16);
+        let mask = self.stream(position).and_then(|socket| state::mask(socket, asked));
+        super::events_of(entry, mask.unwrap_or(0)) != 0
     }
 
     /// A look at the list's numbers has not shown what some stream tells: its number is another's now.

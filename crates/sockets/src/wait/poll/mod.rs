@@ -200,7 +200,7 @@ fn look(list: &mut [pollfd]) -> usize {
     for entry in list.iter_mut() {
         entry.revents = 0;
         let Some((_, socket)) = attached(entry.fd) else { continue };
-        let Some(mask) = state::mask(socket) else { continue };
+        let Some(mask) = state::mask(socket, u32::from(entry.events as u16)) else { continue };
         entry.revents = events_of(entry, mask);
         ready += usize::from(entry.revents != 0);
     }
