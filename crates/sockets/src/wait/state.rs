@@ -147,8 +147,8 @@ pub fn look(socket: &'static Socket, events: u32, edges: bool) -> Option<State> 
     })
 }
 
-/// `wants_room`: a stream is writable only with [`worth_telling`] of room, as to the kernel, for a program may take it
-/// for room for a message.
+/// `wants_room`: whether the stream is writable is asked for. It is with [`worth_telling`] of room, as to the kernel,
+/// for a program may take it for room for a message.
 fn halves(socket: &'static Socket, wants_room: bool) -> Result<Option<Halves>, Broken> {
     let mut halves = Halves {
         readable: false,
@@ -237,13 +237,14 @@ fn halves(socket: &'static Socket, wants_room: bool) -> Result<Option<Halves>, B
     halves.owes_error |= side.failed.is_some();
     halves.own_shut = side.shut || socket.shut_writing.load(Relaxed);
     match observe_writer(socket, &mut side)? {
+        WriterOn::Ring if !wants_room => {}
         WriterOn::Ring => {
             if socket.full.load(Relaxed) {
                 halves.writable = send::has_room(socket, &mut side);
             } else {
                 let has_room = side.producer.as_mut().map_or(Ok(true), |producer| {
                     let ring = producer.ring();
-                    let enough = if wants_room { worth_telling(ring.room()) } else { 1 };
+                    let enough = worth_telling(ring.room());
                     ring.free_at_least(enough).map(|free| free >= enough)
                 });
                 halves.writable = has_room.map_err(|_| Broken)?;
