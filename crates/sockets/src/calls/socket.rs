@@ -276,7 +276,6 @@ pub unsafe fn option_set(fd: c_int, level: c_int, name: c_int, value: *const c_v
         {
             Reason::UnsupportedOption
         }
-        (libc::SOL_SOCKET, libc::SO_OOBINLINE) if on => Reason::UrgentData,
         (libc::SOL_SOCKET, name) if SO_ATTACH.contains(&name) => Reason::UnsupportedOption,
         (libc::SOL_SOCKET, libc::SO_PEEK_OFF | libc::SO_RCVLOWAT) => Reason::UnsupportedOption,
         (libc::IPPROTO_TCP, TCP_ULP | TCP_REPAIR) => Reason::UnsupportedOption,

@@ -63,8 +63,7 @@ pub fn has_strange_options(fd: i32) -> bool {
     const SO_ZEROCOPY: i32 = 60;
     const SO_TIMESTAMPING: i32 = 37;
     const TCP_REPAIR: i32 = 19;
-    let socket = [SO_ZEROCOPY, SO_TIMESTAMPING, libc::SO_OOBINLINE];
-    socket.iter().any(|name| is_on(fd, libc::SOL_SOCKET, *name))
+    [SO_ZEROCOPY, SO_TIMESTAMPING].iter().any(|name| is_on(fd, libc::SOL_SOCKET, *name))
         || is_on(fd, libc::IPPROTO_TCP, TCP_REPAIR)
         || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).is_ok_and(|bytes| bytes > 1)
         || handles::option_int(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|at| at >= 0)

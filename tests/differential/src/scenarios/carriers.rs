@@ -120,7 +120,6 @@ fn options_that_only_the_kernel_serves_take_a_stream_to_tcp(a: &Actor) {
             leaves("TCP_ULP", option_of_the_kernel, |_, s| {
                 socket::setsockopt(s, IPPROTO_TCP, libc::TCP_ULP, b"tls")
             }),
-            leaves("SO_OOBINLINE", "urgent_data", |_, s| option(s, libc::SO_OOBINLINE, 1)),
             leaves("SO_ZEROCOPY", "zero_copy", |_, s| option(s, SO_ZEROCOPY, 1)),
             leaves("TCP_ZEROCOPY_RECEIVE", "zero_copy", |_, s| {
                 socket::getsockopt(s, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, 64);
@@ -226,6 +225,7 @@ fn options_that_the_kernel_serves_beside_a_ring_leave_it_there(a: &Actor) {
                 looked_at_as_a_message(s, tcp_option(s, io::TCP_INQ, 1))
             }),
             stays("SO_TIMESTAMP, off", |_, s| option(s, libc::SO_TIMESTAMP, 0)),
+            stays("SO_OOBINLINE", |_, s| option(s, libc::SO_OOBINLINE, 1)),
             stays("SO_KEEPALIVE", |_, s| option(s, libc::SO_KEEPALIVE, 1)),
             stays("SO_RCVBUF", |_, s| option(s, libc::SO_RCVBUF, 60_000)),
             stays("SO_SNDBUF", |_, s| option(s, libc::SO_SNDBUF, 60_000)),

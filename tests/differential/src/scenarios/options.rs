@@ -34,6 +34,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     small_buffers_bound_what_is_on_its_way,
     urgent_byte_comes_out_of_band,
     urgent_byte_in_line_stays_in_order,
+    urgent_byte_in_line_is_where_a_call_begins,
     urgent_byte_raises_pri,
     peek_offset_moves_through_the_stream,
     changing_buffer_sizes_in_mid_stream_loses_nothing,
@@ -669,6 +670,26 @@ fn urgent_byte_in_line_stays_in_order(a: &Actor) {
         a.note("all in order", receive_text(s, 7));
         let mut room = [0; 1];
         a.note("out of band", io::recv(s, &mut room, libc::MSG_OOB));
+    });
+}
+
+fn urgent_byte_in_line_is_where_a_call_begins(a: &Actor) {
+    let s = a.stream();
+    a.server(|| a.note("in line", set_int(s, SOL_SOCKET, libc::SO_OOBINLINE, 1)));
+    a.client(|| {
+        io::send(s, b"abc", 0);
+        a.note("send urgent", io::send(s, b"de!", libc::MSG_OOB));
+        io::send(s, b"fgh", 0);
+    });
+    a.server(|| {
+        a.until(s, libc::POLLPRI);
+        a.settle(|| socket::ioctl(s, libc::FIONREAD, -1).1 == 9);
+        let mut room = [0; 20];
+        for _ in 0..2 {
+            a.note("at the mark", socket::ioctl(s, SIOCATMARK, -1).1);
+            let count = io::recv(s, &mut room, 0).count().unwrap_or(0);
+            a.note("received", String::from_utf8_lossy(&room[..count]));
+        }
     });
 }
 
