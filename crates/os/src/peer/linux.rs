@@ -163,6 +163,18 @@ impl Diagnosis {
     /// # Errors
     /// ENOENT: the namespace has no such socket.
     pub fn owner(&mut self, end: &Tuple) -> Result<Owner> {
+        // In every namespace (Linux, loopback_net_init).
+        const LOOPBACK: u32 = 1;
+        let v4 = end.local.is_v4() && end.remote.is_v4();
+        let interface = if v4 { 0 } else { end.local.scope };
+        match self.owner_at(end, interface) {
+            // One that is bound to an interface is found by it alone.
+            Err(Errno(libc::ENOENT)) if interface == 0 => self.owner_at(end, LOOPBACK),
+            found => found,
+        }
+    }
+
+    fn owner_at(&mut self, end: &Tuple, interface: u32) -> Result<Owner> {
         self.sequence = self.sequence.wrapping_add(1);
         let v4 = end.local.is_v4() && end.remote.is_v4();
         let pick = |e: &Endpoint| {
@@ -193,7 +205,7 @@ impl Diagnosis {
                 destination_port: end.remote.port.to_be(),
                 source: pick(&end.local),
                 destination: pick(&end.remote),
-                interface: if v4 { 0 } else { end.local.scope },
+                interface,
                 cookie: [u32::MAX; 2],
             },
         };

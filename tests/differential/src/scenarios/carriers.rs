@@ -6,7 +6,7 @@ use crate::actor::Actor;
 use crate::calls::socket::{self, set_int, Address};
 use crate::calls::stdio::{self, File};
 use crate::calls::{io, process, unusual, wait, Fd, Got};
-use crate::pattern::receive_text;
+use crate::pattern::{receive, receive_text, send_all};
 use libc::{IPPROTO_TCP, SOL_SOCKET};
 
 pub const ALL: &[Scenario] = scenarios![Settings::Ring;
@@ -17,6 +17,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::Ring;
     options_that_the_kernel_serves_beside_a_ring_leave_it_there,
     calls_that_a_ring_serves_leave_it_there,
     streams_come_to_rings_however_many_came_before,
+    a_stream_that_is_bound_to_an_interface_is_on_its_ring,
 ];
 
 /// What the client does to a stream on a ring, and why it leaves then.
@@ -127,6 +128,28 @@ fn options_that_only_the_kernel_serves_take_a_stream_to_tcp(a: &Actor) {
             }),
         ],
     );
+}
+
+/// The kernel finds such a socket by its interface alone.
+fn a_stream_that_is_bound_to_an_interface_is_on_its_ring(a: &Actor) {
+    let place = a.listen();
+    let s = match a.is_client() {
+        true => {
+            let s = a.tcp_socket();
+            let bound = socket::setsockopt(s, SOL_SOCKET, libc::SO_BINDTODEVICE, b"lo");
+            a.note("bound", bound);
+            a.note(
+                "connect",
+                socket::connect(s, &Address::as_seen_by_client(a.family, place.port)),
+            );
+            s
+        }
+        false => socket::accept(place.fd).fd("accept"),
+    };
+    a.warm(s);
+    let sent = || a.note("sent", send_all(s, 1, 300_000, 10_000));
+    a.at_once(sent, || a.note("received", receive(s, 1, 300_000, 7_000)));
+    a.client(|| a.note("on its ring", a.is_on_ring(s)));
 }
 
 fn signed_segments_take_both_ends_to_tcp(a: &Actor) {
