@@ -57,6 +57,9 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     if registration.foreign || set.inherited.load(Relaxed) || !set.may_tag() {
         return Managed::Never(Reason::SharedWithOtherProcess);
     }
+    if !set.waited.load(Relaxed) && !at_once {
+        return Managed::Later;
+    }
     let socket_fd = socket.fd.load(Relaxed);
     let watched = registration.interest.events & (bits::ET | bits::ONESHOT) != 0;
     if watched && registration.fresh && !at_once {

@@ -72,6 +72,9 @@ pub struct Set {
     shared: AtomicBool,
     /// Some registration is edge-triggered or one-shot.
     watched: AtomicBool,
+    /// Somebody has waited here by a call of ours. Who never does asks the kernel in another way, which knows of no
+    /// ring: Bun calls epoll_ctl, and has its own instruction for the wait.
+    waited: AtomicBool,
     turn: super::KernelTurn,
     /// The kernel's own events left no room for the rings' last time.
     crowded: AtomicBool,
@@ -199,6 +202,7 @@ pub fn closed(index: u32, fd: i32) {
     set.inherited.store(false, Relaxed);
     set.shared.store(false, Relaxed);
     set.watched.store(false, Relaxed);
+    set.waited.store(false, Relaxed);
     for (fd, registration) in registrations.all() {
         let member = Membership { set: index, fd };
         pool::get(registration.socket).memberships.lock().retain(|m| *m != member);
@@ -240,6 +244,7 @@ impl Set {
             inherited: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            waited: AtomicBool::new(false),
             turn: super::KernelTurn::new(),
             crowded: AtomicBool::new(false),
             filled: AtomicBool::new(false),

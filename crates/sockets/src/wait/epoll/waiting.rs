@@ -48,6 +48,9 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         return Outcome::PassThrough;
     }
     take_over(index);
+    if !set.waited.load(Relaxed) {
+        set.waited.store(true, Relaxed);
+    }
     // One that only looks is over in any case.
     let began = if limits.only_looks() { 0 } else { clock::now_ns() };
     if set.managed.load(SeqCst) == 0 {
