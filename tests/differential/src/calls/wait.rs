@@ -209,6 +209,16 @@ pub fn epoll_wait(set: Fd, max: usize, timeout_ms: i32) -> Events {
     events(got, &room)
 }
 
+/// In an instruction of ours, of which no library knows.
+pub fn epoll_wait_by_instruction(set: Fd, max: usize, timeout_ms: i32) -> Events {
+    let mut room = room(max);
+    let (start, number) = (room.as_mut_ptr(), libc::SYS_epoll_pwait);
+    // SAFETY: as many events are written, and there is no mask.
+    let got = unsafe { shunt_os::sys!(number, set, start, max, timeout_ms, 0, 8) };
+    let got = got.map_or_else(|error| Got::Errno(error.0), |count| Got::Value(count as i64));
+    events(got, &room)
+}
+
 pub fn epoll_pwait(set: Fd, max: usize, timeout_ms: i32, blocked: &[i32]) -> Events {
     let (mut room, signals) = (room(max), signal_set(blocked));
     let start = room.as_mut_ptr();

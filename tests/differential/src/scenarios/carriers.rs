@@ -18,6 +18,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::Ring;
     calls_that_a_ring_serves_leave_it_there,
     streams_come_to_rings_however_many_came_before,
     a_stream_that_is_bound_to_an_interface_is_on_its_ring,
+    who_waits_by_own_instructions_is_told,
 ];
 
 /// What the client does to a stream on a ring, and why it leaves then.
@@ -150,6 +151,32 @@ fn a_stream_that_is_bound_to_an_interface_is_on_its_ring(a: &Actor) {
     let sent = || a.note("sent", send_all(s, 1, 300_000, 10_000));
     a.at_once(sent, || a.note("received", receive(s, 1, 300_000, 7_000)));
     a.client(|| a.note("on its ring", a.is_on_ring(s)));
+}
+
+/// All else is called by name, and the stream was added before it carried anything: Bun does so.
+fn who_waits_by_own_instructions_is_told(a: &Actor) {
+    const MESSAGES: usize = 100;
+    let place = a.listen();
+    a.at_once(
+        || {
+            let s = a.connect(&place);
+            let set = wait::epoll_create();
+            wait::epoll_add(set, s, libc::EPOLLIN, 1);
+            let answered = (0..MESSAGES).take_while(|_| {
+                io::send(s, b"ping", 0).value("send");
+                let told = wait::epoll_wait_by_instruction(set, 1, 3000).said();
+                told.starts_with('1') && receive_text(s, 4) == "pong"
+            });
+            a.note("answers", answered.count());
+            socket::close(s);
+        },
+        || {
+            let s = socket::accept(place.fd).fd("accept");
+            while receive_text(s, 4) == "ping" {
+                io::send(s, b"pong", 0).value("send");
+            }
+        },
+    );
 }
 
 fn signed_segments_take_both_ends_to_tcp(a: &Actor) {
