@@ -58,6 +58,15 @@ fn queue(fd: i32, request: libc::c_ulong) -> Result<u64> {
     Ok(value.max(0) as u64)
 }
 
+/// Whether the connection goes over the loopback device, whatever addresses of this host its ends have: no other
+/// device has packets as long as IP allows, as a rule.
+pub fn goes_over_loopback(fd: i32) -> bool {
+    // `tcpi_pmtu`, bytes.
+    const PATH_MTU: usize = 13;
+    const LOOPBACK: u32 = 65_535;
+    info(fd).is_ok_and(|info| info.words[PATH_MTU] >= LOOPBACK)
+}
+
 /// Bytes that can be read now (SIOCINQ, the same request as FIONREAD).
 pub fn readable(fd: i32) -> Result<u64> {
     queue(fd, libc::FIONREAD)
@@ -261,5 +270,21 @@ unsafe fn move_now(
             Err(crate::Errno::INTR) => {}
             result => return result,
         }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_connection_of_this_host_goes_over_the_loopback_device() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(!goes_over_loopback(listener.as_raw_fd()));
+        let address = listener.local_addr().unwrap();
+        let (one, (other, _)) = (TcpStream::connect(address).unwrap(), listener.accept().unwrap());
+        assert!(goes_over_loopback(one.as_raw_fd()) && goes_over_loopback(other.as_raw_fd()));
     }
 }

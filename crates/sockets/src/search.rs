@@ -196,7 +196,7 @@ fn search(index: u32, socket: &'static Socket) {
         publish_addresses(entry, &tuple);
     }
     *socket.tuple.lock() = Some(tuple);
-    if !tuple.same_host() {
+    if !tuple.same_host() && !tcp::goes_over_loopback(fd) {
         return settle(socket, Reason::NotThisHost);
     }
     if inherit::has_strange_options(fd) {

@@ -69,13 +69,8 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             return Ok(());
         }
         let slot = socket.slot.load(Relaxed);
-        let mut unread = false;
+        let (mut unread, mut lost) = (false, false);
         let words = outgoing(link, slot);
-        // The writer went down behind them.
-        let left_unread = match End::decode(words.end()) {
-            Ok(End::Down(to)) => to > words.head().max(words.up_at()),
-            _ => false,
-        };
         let (shown, tail) = send.producer.as_ref().map_or((0, 0), |it| (it.shown(), it.tail()));
         let was_ring = send.writer.on() == WriterOn::Ring;
         let peer_shut = incoming(link, slot).writer_shut();
@@ -98,11 +93,14 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
                     unread = from < shown;
                 }
             }
+            // Nobody else can miss what was unread when the writer went down behind it.
+            ReaderDied::Lost { .. } if !peer_shares => lost = true,
             ReaderDied::Lost { .. } => return Err(Broken),
         }
         let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
-        // Where TCP was reset already, by what came behind a FIN, that has another name.
-        let died_unread = if was_reset { left_unread } else { unread } && !peer_shares;
+        // Where TCP was reset already, by what came behind a FIN, that has another name; and where nothing is sent
+        // again, nothing is answered by a reset.
+        let died_unread = (lost || unread && !was_reset) && !peer_shares;
         let error = match (recv.peer_shut, peer_shut) {
             _ if was_reset && !peer_shares && is_behind_shutdown(socket) => libc::EPIPE,
             _ if !died_unread => 0,
@@ -114,6 +112,9 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         match error {
             // What was noted when it left the ring stands.
             0 => {}
+            libc::ECONNRESET if lost && !was_reset => {
+                recv.reset_pending = !socket.shut_reading.load(Relaxed);
+            }
             libc::ECONNRESET => note_reset(socket),
             error => socket.death_error.store(error, Relaxed),
         }
@@ -125,7 +126,8 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         if unsent {
             unsent = !resend(socket, &mut send)?;
         }
-        if error != 0 && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
+        let is_answered = unread || was_reset;
+        if error != 0 && is_answered && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
             // Its connection is closed, and the answer to what was sent is under way: nobody looks before.
             await_reset(socket);
         }
