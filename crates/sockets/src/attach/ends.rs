@@ -93,8 +93,8 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
                     unread = from < shown;
                 }
             }
-            // Nobody else can miss what was unread when the writer went down behind it.
-            ReaderDied::Lost { .. } if !peer_shares => lost = true,
+            // What was unread when the writer went down behind it nobody misses, unless somebody reads on.
+            ReaderDied::Lost { .. } if !peer_shares && ends_soon(socket) => lost = true,
             ReaderDied::Lost { .. } => return Err(Broken),
         }
         let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
@@ -264,6 +264,13 @@ pub fn reset_by_death(socket: &Socket) -> bool {
         socket.death_error.store(0, Relaxed);
     }
     told
+}
+
+/// Whether the peer's process, which is gone, was the last that had the connection.
+fn ends_soon(socket: &Socket) -> bool {
+    let ended = || tcp::peer_has_ended(socket.fd.load(Relaxed));
+    wait_until(ANSWER_NS_MAX, ended);
+    ended()
 }
 
 /// Until the connection has been reset; false if that lasts too long.
