@@ -164,7 +164,7 @@ fn who_waits_by_own_instructions_is_told(a: &Actor) {
             wait::epoll_add(set, s, libc::EPOLLIN, 1);
             let answered = (0..MESSAGES).take_while(|_| {
                 io::send(s, b"ping", 0).value("send");
-                let told = wait::epoll_wait_by_instruction(set, 1, 3000).said();
+                let told = wait::epoll_wait_by_instruction(set, 1, 10_000).said();
                 told.starts_with('1') && receive_text(s, 4) == "pong"
             });
             a.note("answers", answered.count());
