@@ -191,6 +191,16 @@ fn note_reset(socket: &Socket) {
     socket.kin.note_reset();
 }
 
+/// What is sent again was answered by a reset, and to the kernel that is one behind a FIN. It was the process that
+/// ended, and the bytes were unread then. The link may not have heard of it yet.
+pub(super) fn note_death_of_reader(socket: &Socket) {
+    let Some(link) = socket.link() else { return };
+    let slot = socket.slot.load(Relaxed);
+    if !outgoing(link, slot).reader_shares() && !incoming(link, slot).writer_shut() {
+        note_reset(socket);
+    }
+}
+
 /// A stream is about to leave its ring, no lock held: whether its peer died with bytes unread, of which the link has
 /// not heard yet. Behind its FIN they come too late to be told of by TCP.
 pub(super) fn look_for_death(socket: &Socket) {

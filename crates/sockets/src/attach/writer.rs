@@ -9,7 +9,7 @@ use shunt_stats::Carrier;
 use shunt_stream::{End, Words, WriterOn};
 
 use super::anew::look_anew;
-use super::ends::break_stream;
+use super::ends::{break_stream, note_death_of_reader};
 use super::fin::fin_if_due;
 use super::leave::settle_on_tcp;
 use super::room::bound_room;
@@ -113,10 +113,14 @@ pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
             send.writer.resent(&words, to)?;
             break;
         }
-        let dead = handles::poll_now(fd, 0) & (libc::POLLERR | libc::POLLHUP) != 0;
+        let said = handles::poll_now(fd, 0);
+        let dead = said & (libc::POLLERR | libc::POLLHUP) != 0;
         let Some(producer) = &send.producer else { return Err(Broken) };
         let shown = producer.shown();
         let is_held = from >= shown;
+        if said & libc::POLLERR != 0 && !is_held && !is_closed {
+            note_death_of_reader(socket);
+        }
         // The connection's end has come: it held nothing any more.
         companion.hold(is_held && !is_closed);
         let upto = if is_held { to } else { to.min(shown) };
