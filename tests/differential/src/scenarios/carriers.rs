@@ -160,6 +160,7 @@ fn who_waits_by_own_instructions_is_told(a: &Actor) {
     a.at_once(
         || {
             let s = a.connect(&place);
+            a.note("not blocking", socket::fcntl(s, libc::F_SETFL, libc::O_NONBLOCK));
             let set = wait::epoll_create();
             wait::epoll_add(set, s, libc::EPOLLIN, 1);
             let answered = (0..MESSAGES).take_while(|_| {

@@ -57,7 +57,8 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
     if registration.foreign || set.inherited.load(Relaxed) || !set.may_tag() {
         return Managed::Never(Reason::SharedWithOtherProcess);
     }
-    if !set.waited.load(Relaxed) && !at_once {
+    // Who has streams that wait is told by these, whatever sets they are in beside.
+    if !set.waited.load(Relaxed) && socket.nonblocking.load(Relaxed) && !at_once {
         return Managed::Later;
     }
     let socket_fd = socket.fd.load(Relaxed);
