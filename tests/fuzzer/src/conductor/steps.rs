@@ -672,6 +672,10 @@ impl Conductor<'_> {
     fn interrupt(&mut self, whom: Who, signal: Signal) {
         let player = &self.players[&whom];
         let (Some(hello), Some(sleeper)) = (player.hello, &player.asleep) else { return };
+        // Whether what is held back has come by then depends on acknowledgements.
+        if matches!(&sleeper.sleep, Sleep::Bytes { end, .. } if self.world.state(end.peer()).held) {
+            return;
+        }
         let (number, ends) = match (signal, &sleeper.sleep) {
             (Signal::Interrupting, _) => (libc::SIGUSR1, true),
             // Whether it had written something decides if it goes on.
