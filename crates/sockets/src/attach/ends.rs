@@ -98,8 +98,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
             ReaderDied::Lost { .. } => return Err(Broken),
         }
         let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
-        // Where TCP was reset already, by what came behind a FIN, that has another name; and where nothing is sent
-        // again, nothing is answered by a reset.
+        // Where TCP was reset already the kernel names it; but that is of what came behind a FIN if bytes were lost.
         let died_unread = (lost || unread && !was_reset) && !peer_shares;
         let error = match (recv.peer_shut, peer_shut) {
             _ if was_reset && !peer_shares && is_behind_shutdown(socket) => libc::EPIPE,
@@ -126,6 +125,7 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         if unsent {
             unsent = !resend(socket, &mut send)?;
         }
+        // Of bytes that were lost nothing is sent again.
         let is_answered = unread || was_reset;
         if error != 0 && is_answered && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
             // Its connection is closed, and the answer to what was sent is under way: nobody looks before.

@@ -100,6 +100,9 @@ impl Address {
     }
 }
 
+/// <asm-generic/socket.h>.
+pub const SO_ZEROCOPY: i32 = 60;
+
 pub fn socket(domain: i32, kind: i32) -> Got {
     call!(libc::socket(domain, kind, 0))
 }

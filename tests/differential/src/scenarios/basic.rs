@@ -528,6 +528,20 @@ fn bytes_that_were_told_of_are_there(a: &Actor) {
     a.at_once(|| a.note("sent", send_all(s, 1, TOTAL, 65_536)), read_slowly);
 }
 
+/// Takes the first sequence, `PIECE` bytes at most at a time, with so many pauses of so many milliseconds.
+fn read_slowly<const PIECE: usize>(a: &Actor, s: Fd, total: usize, (pauses, ms): (usize, i32)) {
+    let mut text = Vec::<u8>::new();
+    let mut room = [0; PIECE];
+    while text.len() < total {
+        if text.len() % (total / pauses) < PIECE {
+            wait::poll(&[], ms);
+        }
+        let count = io::recv(s, &mut room, 0).count().unwrap_or(0);
+        text.extend(&room[..count]);
+    }
+    a.note("all of it", text == pattern::bytes(1, 0, total));
+}
+
 /// Programs take POLLOUT for room for a message, and drop what is left of one that is cut.
 fn a_small_send_into_room_that_was_told_of_is_whole(a: &Actor) {
     const TOTAL: usize = 16 << 20;
@@ -554,19 +568,7 @@ fn a_small_send_into_room_that_was_told_of_is_whole(a: &Actor) {
         }
         a.note("messages cut", cut);
     };
-    let read_slowly = || {
-        let mut text = Vec::<u8>::new();
-        let mut room = [0; 20_000];
-        while text.len() < TOTAL {
-            if text.len() % (TOTAL / 64) < room.len() {
-                wait::poll(&[], 2);
-            }
-            let count = io::recv(s, &mut room, 0).count().unwrap_or(0);
-            text.extend(&room[..count]);
-        }
-        a.note("all of it", text == pattern::bytes(1, 0, TOTAL));
-    };
-    a.at_once(write_when_told, read_slowly);
+    a.at_once(write_when_told, || read_slowly::<20_000>(a, s, TOTAL, (64, 2)));
 }
 
 fn room_that_was_told_of_is_there(a: &Actor) {
@@ -585,19 +587,8 @@ fn room_that_was_told_of_is_there(a: &Actor) {
         }
         a.note("room that was gone", lost.join(", "));
     };
-    let read_slowly = || {
-        let mut text = Vec::<u8>::new();
-        let mut room = [0; 50_000];
-        while text.len() < TOTAL {
-            if text.len() % (TOTAL / 8) < room.len() {
-                // A writer that finds no room for 20 ms may go on by another way.
-                wait::poll(&[], 50);
-            }
-            let count = io::recv(s, &mut room, 0).count().unwrap_or(0);
-            text.extend(&room[..count]);
-        }
-        a.note("all of it", text == pattern::bytes(1, 0, TOTAL));
-    };
+    // A writer that finds no room for 20 ms may go on by another way.
+    let read_slowly = || read_slowly::<50_000>(a, s, TOTAL, (8, 50));
     // The latter fill a ring to its last byte.
     for piece in [30_000, 4096] {
         a.at_once(|| write_when_told(piece), read_slowly);

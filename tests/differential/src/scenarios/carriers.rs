@@ -44,7 +44,6 @@ fn tcp_option(fd: Fd, name: i32, value: i32) -> Got {
     set_int(fd, IPPROTO_TCP, name, value)
 }
 
-const SO_ZEROCOPY: i32 = 60;
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 const RX_SOFTWARE: i32 = 1 << 3;
 
@@ -122,7 +121,7 @@ fn options_that_only_the_kernel_serves_take_a_stream_to_tcp(a: &Actor) {
             leaves("TCP_ULP", option_of_the_kernel, |_, s| {
                 socket::setsockopt(s, IPPROTO_TCP, libc::TCP_ULP, b"tls")
             }),
-            leaves("SO_ZEROCOPY", "zero_copy", |_, s| option(s, SO_ZEROCOPY, 1)),
+            leaves("SO_ZEROCOPY", "zero_copy", |_, s| option(s, socket::SO_ZEROCOPY, 1)),
             leaves("TCP_ZEROCOPY_RECEIVE", "zero_copy", |_, s| {
                 socket::getsockopt(s, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, 64);
                 Got::Value(0)

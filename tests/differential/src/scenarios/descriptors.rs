@@ -533,12 +533,10 @@ fn closing_while_another_thread_reads_lets_it_finish(a: &Actor) {
     );
 }
 
-const SO_ZEROCOPY: i32 = 60;
-
 /// Once another thread sleeps in `call`: takes the stream to TCP and closes its number.
 fn leave_and_close_beside(a: &Actor, s: Fd, call: impl FnOnce() + Send) {
     a.beside_a_sleeper(call, || {
-        a.note("option", socket::set_int(s, libc::SOL_SOCKET, SO_ZEROCOPY, 1));
+        a.note("option", socket::set_int(s, libc::SOL_SOCKET, socket::SO_ZEROCOPY, 1));
         a.note("close", socket::close(s));
         a.tell("closed");
     });

@@ -398,14 +398,12 @@ fn signed_segments_carry_a_stream(a: &Actor) {
     a.note("close", socket::close(s));
 }
 
-const SO_ZEROCOPY: i32 = 60;
-
 fn notices_of_zero_copy_cover_every_send(a: &Actor) {
     let s = a.stream();
     const SENDS: u32 = 7;
     a.at_once(
         || {
-            a.note("set", set_int(s, SOL_SOCKET, SO_ZEROCOPY, 1));
+            a.note("set", set_int(s, SOL_SOCKET, socket::SO_ZEROCOPY, 1));
             let block = crate::pattern::bytes(6, 0, 20_000 * SENDS as usize);
             for piece in block.chunks(20_000) {
                 a.note("send", io::send(s, piece, libc::MSG_ZEROCOPY));
