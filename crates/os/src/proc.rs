@@ -76,10 +76,11 @@ pub fn is_stopped(pid: i32) -> bool {
     matches!(state(format_args!("/proc/{pid}/stat\0")), Some(b'T' | b't'))
 }
 
-/// Whether a thread of this process runs or could, by its number (proc(5)): it sleeps in no call. False also if that
-/// cannot be seen.
-pub fn is_runnable(thread: i32) -> bool {
-    state(format_args!("/proc/self/task/{thread}/stat\0")) == Some(b'R')
+/// Whether a thread of this process sleeps in a call, by its number (proc(5)): it does not run, is not about to, and
+/// is not stopped. True also if it is gone, or that cannot be seen.
+pub fn is_asleep(thread: i32) -> bool {
+    let state = state(format_args!("/proc/self/task/{thread}/stat\0"));
+    !matches!(state, Some(b'R' | b'D' | b'T' | b't'))
 }
 
 /// An entry of an epoll set, as the kernel has it.

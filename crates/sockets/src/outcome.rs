@@ -15,13 +15,3 @@ pub enum Outcome {
     /// the call is begun anew (signal(7)).
     Anew,
 }
-
-impl Outcome {
-    /// What `other` comes to, if the genuine call is to be made.
-    pub fn or_else(self, other: impl FnOnce() -> Outcome) -> Outcome {
-        match self {
-            Outcome::PassThrough => other(),
-            outcome => outcome,
-        }
-    }
-}

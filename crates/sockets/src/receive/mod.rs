@@ -159,7 +159,11 @@ fn receive_waiting(
             let attempt = if socket.generation.load(Relaxed) != request.generation {
                 Attempt::Closed
             } else if socket.mode() != Mode::Attached {
-                Attempt::Gone
+                let has_ring_bytes = got > 0 || socket.remains.load(Acquire);
+                match !has_ring_bytes && take_reset(socket, &mut recv) {
+                    true => Attempt::Error(libc::ECONNRESET),
+                    false => Attempt::Gone,
+                }
             } else {
                 // What has come while the call waited is as it is for one that need not.
                 let at_once = match usual {
@@ -286,16 +290,18 @@ fn receive_waiting(
             Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Gone if socket.remains.load(Acquire) => {
-                let some = receive_remains(socket, request).map(Outcome::Handled);
-                return some.unwrap_or_else(|| gone(socket));
+                return match receive_remains(socket, request) {
+                    Some(count) => Outcome::Handled(count),
+                    None if take_reset(socket, &mut socket.recv.lock()) => {
+                        Outcome::Failed(libc::ECONNRESET)
+                    }
+                    None => Outcome::PassThrough,
+                };
             }
-            Attempt::Gone if goes_on => {
-                return gone(socket).or_else(|| insist(socket, &mut patience, request));
-            }
-            Attempt::Gone if entering.is_some() => {
-                return gone(socket).or_else(|| Outcome::Genuine(genuine()));
-            }
-            Attempt::Gone => return gone(socket),
+            Attempt::Gone if goes_on => return insist(socket, &mut patience, request),
+            // No lock of ours is waited for on the way there: a sleep would count as the kernel's.
+            Attempt::Gone if entering.is_some() => return Outcome::Genuine(genuine()),
+            Attempt::Gone => return Outcome::PassThrough,
             Attempt::Empty if got > 0 && !wants_all => return Outcome::Handled(got as isize),
             Attempt::Empty => {
                 let some = got.max(peeked);
@@ -402,17 +408,9 @@ fn nothing(
     }
 }
 
-/// The stream left its slot: what the kernel says, after a pending reset.
-fn gone(socket: &Socket) -> Outcome {
-    let pending = {
-        let mut recv = socket.recv.lock();
-        socket.mode() == Mode::Left && core::mem::take(&mut recv.reset_pending)
-    };
-    if pending {
-        Outcome::Failed(libc::ECONNRESET)
-    } else {
-        Outcome::PassThrough
-    }
+/// Whether a stream that left its slot still owes the program the reset that came on the ring; it is told once.
+fn take_reset(socket: &Socket, recv: &mut RecvSide) -> bool {
+    socket.mode() == Mode::Left && core::mem::take(&mut recv.reset_pending)
 }
 
 /// A native receive or wait on an attached stream is over: the writer may be let up now.

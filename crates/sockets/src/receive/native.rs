@@ -51,14 +51,15 @@ impl Drop for Entering {
 }
 
 /// Before the kernel closes a number of the socket's: a call that began before keeps its file, once it sleeps in the
-/// kernel. One that was cancelled there, or left by a handler's jump, is waited for in vain, and not for long.
+/// kernel, and a busy machine may be long in letting it come there. One that was left by a handler's jump and runs on is
+/// waited for in vain, once.
 pub fn let_enter(socket: &Socket) {
-    const ENTRY_NS_MAX: u64 = 20_000_000;
+    const ENTRY_NS_MAX: u64 = 1_000_000_000;
     let thread = socket.entering.load(SeqCst);
     if thread == 0 || thread == raw::gettid() {
         return;
     }
-    let is_there = || socket.entering.load(SeqCst) != thread || !proc::is_runnable(thread);
+    let is_there = || socket.entering.load(SeqCst) != thread || proc::is_asleep(thread);
     attach::wait_until(ENTRY_NS_MAX, is_there);
     let _ = socket.entering.compare_exchange(thread, 0, SeqCst, Relaxed);
 }

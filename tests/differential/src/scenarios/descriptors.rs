@@ -533,13 +533,11 @@ fn closing_while_another_thread_reads_lets_it_finish(a: &Actor) {
     );
 }
 
-/// Once another thread sleeps in `call`: takes the stream to TCP and closes its number.
-fn leave_and_close_beside(a: &Actor, s: Fd, call: impl FnOnce() + Send) {
-    a.beside_a_sleeper(call, || {
-        a.note("option", socket::set_int(s, libc::SOL_SOCKET, socket::SO_ZEROCOPY, 1));
-        a.note("close", socket::close(s));
-        a.tell("closed");
-    });
+/// Takes the stream to TCP and closes its number.
+fn leave_and_close(a: &Actor, s: Fd) {
+    a.note("option", socket::set_int(s, libc::SOL_SOCKET, socket::SO_ZEROCOPY, 1));
+    a.note("close", socket::close(s));
+    a.tell("closed");
 }
 
 fn a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves(a: &Actor) {
@@ -552,9 +550,8 @@ fn a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves(a: &Actor) {
                 a.note("sent", io::send(s, b"late", libc::MSG_NOSIGNAL));
             },
             || {
-                leave_and_close_beside(a, s, || {
-                    a.note("a read that began before", io::recv(s, &mut [0; 8], 0));
-                });
+                let read = || a.note("a read that began before", io::recv(s, &mut [0; 8], 0));
+                a.beside_a_sleeper(read, || leave_and_close(a, s));
             },
         );
     }
@@ -572,9 +569,8 @@ fn a_send_goes_on_when_its_number_is_closed_as_the_stream_leaves(a: &Actor) {
                 a.note("received", receive_to_end(s, 7));
             },
             || {
-                leave_and_close_beside(a, s, || {
-                    a.note("a send that began before", io::send(s, &block, 0));
-                });
+                let send = || a.note("a send that began before", io::send(s, &block, 0));
+                a.beside_a_sleeper(send, || leave_and_close(a, s));
             },
         );
     }
