@@ -38,6 +38,9 @@ pub struct Record {
     pub server_cpu_seconds: f64,
     /// Streams that left TCP; absent for ways that have none.
     pub streams_upgraded: Option<u64>,
+    /// How long a word took from one core to the other after the turn; absent where both processes share a core.
+    #[serde(default)]
+    pub apart_ns: Option<f64>,
 }
 
 impl Record {
@@ -72,6 +75,7 @@ impl Record {
             client_cpu_seconds: to_nanos(client.cpu_seconds),
             server_cpu_seconds: to_nanos(server_cpu_seconds),
             streams_upgraded,
+            apart_ns: None,
         }
     }
 

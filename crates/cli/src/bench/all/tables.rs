@@ -4,6 +4,7 @@ use super::plan::{LARGE, SMALL};
 use super::run::Run;
 use crate::args::bench::{Measure, Part, Pin, Way};
 use crate::bench::against::{self, both, Both, Trial};
+use crate::bench::apart;
 use crate::bench::case::Case;
 use crate::bench::line::{lines, Line};
 use crate::bench::record::Record;
@@ -46,8 +47,31 @@ pub fn warnings(run: &Run) -> Vec<String> {
             "{count} of {figures} figures differed by more than 30 % between rounds, most by {most:.0} % ({what}): the machine is noisy; end other programs, or take more rounds"
         ));
     }
+    warnings.extend(warning_about_cores(&run.records));
     warnings.extend(against::warning(&run.passthrough));
     warnings
+}
+
+/// How far apart the cores were, if they did not stay where they were.
+fn warning_about_cores(records: &[Record]) -> Option<String> {
+    let spans = |records: &[&Record]| {
+        let all = records.iter().filter_map(|it| it.apart_ns);
+        all.fold(None, |span: Option<(f64, f64)>, ns| {
+            Some(span.map_or((ns, ns), |(least, most)| (least.min(ns), most.max(ns))))
+        })
+    };
+    let (least, most) = spans(&records.iter().collect::<Vec<_>>())?;
+    if !apart::moved(least, most) {
+        return None;
+    }
+    let rounds = records.chunk_by(|one, next| (one.round, one.case()) == (next.round, next.case()));
+    let rounds: Vec<Vec<&Record>> = rounds.map(|round| round.iter().collect()).collect();
+    let is_mixed =
+        |round: &&Vec<&Record>| spans(round).is_some_and(|(least, most)| apart::moved(least, most));
+    let (mixed, all) = (rounds.iter().filter(is_mixed).count(), rounds.len());
+    Some(format!(
+        "the host moved the cores: a word took {least:.0} to {most:.0} ns from one to the other (`apart_ns` in the CSV files). Ways were compared at one distance, but for {mixed} of {all} rounds of cases; rows may be of different ones"
+    ))
 }
 
 /// The table of one part; `None` if it was not measured.
@@ -278,6 +302,18 @@ mod tests {
         let row = "| 128 KiB | 0.13 GB/s | 2.62 GB/s | 1.31 GB/s | 10.0 x | 50 % |";
         assert!(table.contains(row), "{table}");
         assert!(table.lines().nth(2).is_some_and(|row| row.contains("| - |")), "{table}");
+    }
+
+    #[test]
+    fn cores_that_moved_are_told_with_the_rounds_that_it_spoiled() {
+        let mut run = example();
+        assert!(!warnings(&run).concat().contains("the host moved the cores"));
+        for (record, apart_ns) in run.records.iter_mut().zip([25.0, 26.0, 120.0, 25.0]) {
+            record.apart_ns = Some(apart_ns);
+        }
+        let warnings = warnings(&run).concat();
+        assert!(warnings.contains("25 to 120 ns"), "{warnings}");
+        assert!(warnings.contains("but for 1 of"), "{warnings}");
     }
 
     #[test]
