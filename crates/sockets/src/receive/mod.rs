@@ -73,6 +73,8 @@ enum Attempt {
     Native,
     /// The stream is not attached any more.
     Gone,
+    /// The same, and bytes may be left in its ring.
+    Remains,
     /// The descriptor was closed, and the place may be another stream's.
     Closed,
 }
@@ -91,7 +93,17 @@ impl Attempt {
             | Attempt::Dying
             | Attempt::Native
             | Attempt::Gone
+            | Attempt::Remains
             | Attempt::Closed => false,
+        }
+    }
+
+    /// Whether a call that has `got` so much of all it wants ends with it.
+    fn ends(&self, got: usize, wanted: usize, wants_all: bool) -> bool {
+        match *self {
+            Attempt::Got(count) => !wants_all || count == 0 || got + count == wanted,
+            Attempt::Error(_) => true,
+            _ => false,
         }
     }
 }
@@ -147,8 +159,8 @@ fn receive_waiting(
     let usual = usual::part(&request);
     // The short way has just looked for what is usual.
     let (mut looked, mut awaited) = (usual.is_some(), false);
-    // What the peer owes has been waited for.
-    let mut trusted = false;
+    // What the peer owes has been waited for, and what is left in a ring has been looked for.
+    let (mut trusted, mut drained) = (false, false);
     let mut request = request;
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
@@ -159,10 +171,12 @@ fn receive_waiting(
             let attempt = if socket.generation.load(Relaxed) != request.generation {
                 Attempt::Closed
             } else if socket.mode() != Mode::Attached {
-                let has_ring_bytes = got > 0 || socket.remains.load(Acquire);
-                match !has_ring_bytes && take_reset(socket, &mut recv) {
-                    true => Attempt::Error(libc::ECONNRESET),
-                    false => Attempt::Gone,
+                if got == 0 && !drained && socket.remains.load(Acquire) {
+                    Attempt::Remains
+                } else if got == 0 && take_reset(socket, &mut recv) {
+                    Attempt::Error(libc::ECONNRESET)
+                } else {
+                    Attempt::Gone
                 }
             } else {
                 // What has come while the call waited is as it is for one that need not.
@@ -193,7 +207,7 @@ fn receive_waiting(
                 {
                     recv.misses = recv.misses.wrapping_add(1);
                 }
-                if matches!(tried, Ok(Attempt::Empty))
+                if matches!(tried, Ok(Attempt::Empty | Attempt::Dying))
                     && !*waiting
                     && !patience.may_not_wait(socket, request.flags)
                 {
@@ -211,15 +225,13 @@ fn receive_waiting(
                 }
             };
             let goes_on = goes_on_by_itself(socket, request, &patience);
-            let keeps = match attempt {
-                Attempt::Empty | Attempt::Closed => true,
-                Attempt::Native | Attempt::Gone => goes_on,
-                _ => false,
-            };
-            let is_kernels = matches!(attempt, Attempt::Native | Attempt::Gone);
-            let enters = is_kernels && !goes_on && got == 0 && patience.has_slept();
+            let is_kernels = matches!(attempt, Attempt::Native | Attempt::Gone)
+                && !goes_on
+                && !(got > 0 && wants_all);
+            let enters = is_kernels && got == 0 && patience.has_slept();
             let entering = enters.then(|| Entering::announce(socket));
-            if *waiting && !keeps {
+            // Who closes the number meanwhile lets a call that is counted go on.
+            if *waiting && (is_kernels || attempt.ends(got, wanted, wants_all)) {
                 *waiting = false;
                 recv.waiting.end(request.looks());
             }
@@ -289,15 +301,10 @@ fn receive_waiting(
             }
             Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
-            Attempt::Gone if socket.remains.load(Acquire) => {
-                return match receive_remains(socket, request) {
-                    Some(count) => Outcome::Handled(count),
-                    None if take_reset(socket, &mut socket.recv.lock()) => {
-                        Outcome::Failed(libc::ECONNRESET)
-                    }
-                    None => Outcome::PassThrough,
-                };
-            }
+            Attempt::Remains => match receive_remains(socket, request) {
+                Some(count) => return Outcome::Handled(count),
+                None => drained = true,
+            },
             Attempt::Gone if goes_on => return insist(socket, &mut patience, request),
             // No lock of ours is waited for on the way there: a sleep would count as the kernel's.
             Attempt::Gone if entering.is_some() => return Outcome::Genuine(genuine()),

@@ -12,7 +12,7 @@ use super::sources::{how, parts};
 use super::Request;
 use crate::pool::Socket;
 use crate::send::wanted;
-use crate::wait::blocking::Patience;
+use crate::wait::blocking::{other_number, Patience};
 
 /// Receives some of it; `None` if nothing is left.
 pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<isize> {
@@ -21,7 +21,8 @@ pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<isize> {
     }
     let wanted = wanted(request.vector);
     let peeks = request.flags & PEEK != 0;
-    let waiting = || tcp::readable(request.fd).unwrap_or(0) > 0;
+    let fd = || other_number(socket, request.fd).unwrap_or(request.fd);
+    let waiting = || tcp::readable(fd()).unwrap_or(0) > 0;
     let behind = is_behind_tcp(socket) && waiting();
     if behind && peeks {
         return None;

@@ -40,6 +40,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_large_file_transfer_through_stdio_is_whole,
     closing_while_another_thread_reads_lets_it_finish,
     a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves,
+    a_read_goes_on_when_its_number_is_closed_as_its_peer_dies,
     a_send_goes_on_when_its_number_is_closed_as_the_stream_leaves,
     closing_while_another_thread_waits_in_epoll_is_survived,
     dup2_while_another_thread_reads_lets_it_finish,
@@ -552,6 +553,44 @@ fn a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves(a: &Actor) {
             || {
                 let read = || a.note("a read that began before", io::recv(s, &mut [0; 8], 0));
                 a.beside_a_sleeper(read, || leave_and_close(a, s));
+            },
+        );
+    }
+}
+
+/// Of <netinet/tcp.h>.
+const TCP_ESTABLISHED: u8 = 1;
+
+fn a_read_goes_on_when_its_number_is_closed_as_its_peer_dies(a: &Actor) {
+    let place = a.listen();
+    for round in 0..8 {
+        a.at_once(
+            || {
+                let (out, into) = socket::pipe();
+                let victim = a.child("victim", || {
+                    let s = a.connect(&place);
+                    a.warm_as_client(s);
+                    a.until_readable(s, 6);
+                    io::write(into, b"!");
+                    socket::pipe_wait_for_ever(socket::pipe().0);
+                });
+                io::read(out, &mut [0; 1]);
+                assert_eq!(a.hear(), "asleep");
+                process::kill(victim, libc::SIGKILL);
+                a.note("victim", process::wait_for(victim));
+            },
+            || {
+                let s = socket::accept(place.fd).fd("accept");
+                a.warm_as_server(s);
+                a.note("send", io::send(s, b"unread", 0));
+                let read = || a.note("a read that began before", io::recv(s, &mut [0; 8], 0));
+                a.beside_a_sleeper(read, || {
+                    a.tell("asleep");
+                    // The kernel hears of the death before the library does.
+                    let state = || socket::getsockopt(s, libc::IPPROTO_TCP, libc::TCP_INFO, 1).1[0];
+                    while round % 2 == 0 && state() == TCP_ESTABLISHED {}
+                    a.note("close", socket::close(s));
+                });
             },
         );
     }

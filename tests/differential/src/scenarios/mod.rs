@@ -107,6 +107,7 @@ const WAIT_IN_CALLS: &[&str] = &[
     "a_large_file_transfer_through_stdio_is_whole",
     "a_peer_that_answers_late_wakes_the_right_thread",
     "a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves",
+    "a_read_goes_on_when_its_number_is_closed_as_its_peer_dies",
     "a_registration_outlives_its_number_while_a_thread_reads_by_it",
     "a_send_goes_on_when_its_number_is_closed_as_the_stream_leaves",
     "a_sendfile_is_told_of_a_reset",
