@@ -39,22 +39,25 @@ pub fn program(seed: u64, mode: Option<Mode>) -> Program {
     Program { settings, steps }
 }
 
-/// In some programs, some of the sends that can hold their bytes back do.
+/// In some programs, some of the sends that can hold their bytes back do, and some streams are corked.
 fn hold_some_back(steps: &mut [Step], seed: u64) {
     let mut random = Random::new(!seed);
     if !random.once_in(4) {
         return;
     }
     for step in steps {
-        if let Operation::Send {
-            call: SendCall::Send | SendCall::Sendmsg | SendCall::Sendto,
-            flags,
-            ..
-        } = &mut step.op
-        {
-            if random.once_in(6) {
-                flags.push(Flag::More);
+        match &mut step.op {
+            Operation::Send {
+                call: SendCall::Send | SendCall::Sendmsg | SendCall::Sendto,
+                flags,
+                ..
+            } if random.once_in(6) => flags.push(Flag::More),
+            Operation::Set { setting, .. } => {
+                if let Setting::KeepAlive(on) = *setting {
+                    *setting = Setting::Cork(on);
+                }
             }
+            _ => {}
         }
     }
 }

@@ -117,6 +117,7 @@ pub enum Setting {
     ReceiveTimeoutMs(u32),
     SendTimeoutMs(u32),
     UrgentInLine(bool),
+    Cork(bool),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

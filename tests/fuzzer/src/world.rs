@@ -29,8 +29,9 @@ pub struct EndState {
     pub finished: bool,
     /// Bytes of this end may have been lost by a reset.
     pub cut: bool,
-    /// The kernel may hold the last bytes back, for MSG_MORE.
+    /// The kernel may hold the last bytes back, for MSG_MORE or TCP_CORK.
     pub held: bool,
+    pub corked: bool,
     /// More was written than surely fits; until all is taken nobody knows if there is room.
     pub stuffed: bool,
     /// A small send buffer was full once: what the peer takes then is acknowledged at any time later.
@@ -66,6 +67,7 @@ impl EndState {
             finished: false,
             cut: false,
             held: false,
+            corked: false,
             stuffed: false,
             late_room: false,
             crowded: false,
@@ -314,6 +316,7 @@ impl World {
             Setting::ReceiveTimeoutMs(time) => state.receive_timeout = time > 0,
             Setting::SendTimeoutMs(time) => state.send_timeout = time > 0,
             Setting::UrgentInLine(on) => state.urgent_in_line = on,
+            Setting::Cork(on) => (state.corked, state.held) = (on, state.held && on),
             Setting::NoDelay(_) | Setting::KeepAlive(_) => {}
         }
     }

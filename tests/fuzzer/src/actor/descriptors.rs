@@ -77,6 +77,7 @@ fn int_option(setting: Setting) -> Option<(i32, i32, i32)> {
         Setting::ReceiveBuffer(bytes) => of_socket(libc::SO_RCVBUF, bytes),
         Setting::LowWater(bytes) => of_socket(libc::SO_RCVLOWAT, bytes),
         Setting::UrgentInLine(on) => of_socket(libc::SO_OOBINLINE, on.into()),
+        Setting::Cork(on) => Some((libc::IPPROTO_TCP, libc::TCP_CORK, on.into())),
         Setting::LingerZero(_) | Setting::ReceiveTimeoutMs(_) | Setting::SendTimeoutMs(_) => None,
     }
 }

@@ -218,7 +218,7 @@ impl Conductor<'_> {
         let fits = (total <= self.world.room(end) && !state.stuffed) || self.world.write_ends(end);
         let timed = state.send_timeout;
         // More than a ring holds back is shown (docs/compatibility.md).
-        let holds = flags.contains(&Flag::More);
+        let holds = flags.contains(&Flag::More) || state.corked;
         if holds && total > HELD_MAX.min(u64::from(self.program.settings.ring_bytes) / 4) {
             return;
         }
@@ -264,9 +264,11 @@ impl Conductor<'_> {
         let need = if all { size } else { low_water.min(size).max(1) };
         let ended = self.world.ended(end);
         let peer = self.world.state(end.peer());
-        // Bytes that MSG_MORE holds back are dropped when they come after SHUT_RD; and a splice that found some may
-        // wait for them.
-        if peer.held && (state.reading_shut || *call == ReceiveCall::Splice) {
+        // Bytes that are held back are dropped when they come after SHUT_RD; a splice that found some may wait for
+        // them, and so may a call that looks at a mark, or for all: for ever, for its looks have them acknowledged late.
+        let looks_for_all = all && flags.contains(&Flag::Peek);
+        let may_wait = *call == ReceiveCall::Splice || low_water > 1 || looks_for_all;
+        if peer.held && (state.reading_shut || may_wait) {
             return;
         }
         // What had to wait for room comes behind the end that SHUT_RD tells (shutdown(3p)).
@@ -356,7 +358,8 @@ impl Conductor<'_> {
         // What finds no room comes too late for a reader that has shut its direction.
         let deaf = self.world.state(end.peer()).reading_shut;
         let slow = self.world.state(end.peer()).narrow && !self.world.state(end).short;
-        if busy || deaf || slow || self.world.write_ends(end) {
+        let corked = self.world.state(end).corked;
+        if busy || deaf || slow || corked || self.world.write_ends(end) {
             return;
         }
         let command = self.command(op, end, self.world.state(end).written, 0);
@@ -402,7 +405,8 @@ impl Conductor<'_> {
         let busy = self.sleeps_at(|sleep| sleep.end().stream == end.stream);
         let ends = self.world.write_ends(end) || self.world.ended(end.peer());
         let in_line = self.world.state(end.peer()).urgent_in_line;
-        if busy || ends || in_line || self.world.waiting(end.peer()) > 0 {
+        let corked = self.world.state(end).corked;
+        if busy || ends || in_line || corked || self.world.waiting(end.peer()) > 0 {
             return;
         }
         let sent = self.ask(by, Job::Do(op.clone()));

@@ -71,6 +71,7 @@ impl Conductor<'_> {
                 && state.low_water <= 1
                 && !state.receive_timeout
                 && !state.urgent_in_line
+                && !state.corked
         };
         fit(end) && fit(end.peer()) && !crate::operation::EVERYBODY.iter().any(sleeps)
     }
