@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::ends::victim_with_unread;
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::stdio::{close_all_from, print_to, File};
@@ -566,15 +567,7 @@ fn a_read_goes_on_when_its_number_is_closed_as_its_peer_dies(a: &Actor) {
     for round in 0..8 {
         a.at_once(
             || {
-                let (out, into) = socket::pipe();
-                let victim = a.child("victim", || {
-                    let s = a.connect(&place);
-                    a.warm_as_client(s);
-                    a.until_readable(s, 6);
-                    io::write(into, b"!");
-                    socket::pipe_wait_for_ever(socket::pipe().0);
-                });
-                io::read(out, &mut [0; 1]);
+                let victim = victim_with_unread(a, &place);
                 assert_eq!(a.hear(), "asleep");
                 process::kill(victim, libc::SIGKILL);
                 a.note("victim", process::wait_for(victim));

@@ -968,21 +968,27 @@ fn a_killed_reader_resets_the_writer(a: &Actor) {
     });
 }
 
+/// A child with a stream of its own, and six bytes unread in it.
+pub(super) fn victim_with_unread(a: &Actor, place: &Place) -> process::Pid {
+    let (out, into) = socket::pipe();
+    let victim = a.child("victim", || {
+        let s = a.connect(place);
+        a.warm_as_client(s);
+        a.until_readable(s, 6);
+        io::write(into, b"!");
+        socket::pipe_wait_for_ever(socket::pipe().0);
+    });
+    io::read(out, &mut [0; 1]);
+    victim
+}
+
 fn a_killed_reader_resets_what_so_error_tells(a: &Actor) {
     let place = a.listen();
     let mut accepted = -1;
     let mut victim = -1;
     a.at_once(
         || {
-            let (out, into) = socket::pipe();
-            victim = a.child("victim", || {
-                let s = a.connect(&place);
-                a.warm_as_client(s);
-                a.until_readable(s, 6);
-                io::write(into, b"!");
-                socket::pipe_wait_for_ever(socket::pipe().0);
-            });
-            io::read(out, &mut [0; 1]);
+            victim = victim_with_unread(a, &place);
         },
         || {
             accepted = socket::accept(place.fd).fd("accept");
