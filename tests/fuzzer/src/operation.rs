@@ -39,6 +39,10 @@ impl Who {
         }
     }
 
+    pub fn is_child(self) -> bool {
+        matches!(self, Who::ClientChild | Who::ServerChild)
+    }
+
     pub fn child(self) -> Option<Who> {
         match self {
             Who::Client => Some(Who::ClientChild),

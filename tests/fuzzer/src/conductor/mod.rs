@@ -478,9 +478,12 @@ impl Conductor<'_> {
         };
         let answered = || wait::poll(&[(self.control(who), libc::POLLIN)], 0).1[0] != 0;
         let give_up = Instant::now() + LATE;
+        // With the library, a child's first use of a stream sleeps until its parent has answered, before the call.
+        let pause_ms = i32::from(self.mode != Mode::Plain && who.is_child());
         let mut looks = 0;
         while looks < 3 && !answered() && Instant::now() < give_up {
             looks = if asleep() { looks + 1 } else { 0 };
+            wait::poll(&[], pause_ms);
             std::thread::yield_now();
         }
     }
