@@ -54,21 +54,18 @@ pub fn warnings(run: &Run) -> Vec<String> {
 
 /// How far apart the cores were, if they did not stay where they were.
 fn warning_about_cores(records: &[Record]) -> Option<String> {
-    let spans = |records: &[&Record]| {
+    let span = |records: &[Record]| {
         let all = records.iter().filter_map(|it| it.apart_ns);
-        all.fold(None, |span: Option<(f64, f64)>, ns| {
-            Some(span.map_or((ns, ns), |(least, most)| (least.min(ns), most.max(ns))))
-        })
+        all.map(|ns| (ns, ns)).reduce(|one, next| (one.0.min(next.0), one.1.max(next.1)))
     };
-    let (least, most) = spans(&records.iter().collect::<Vec<_>>())?;
-    if !apart::moved(least, most) {
-        return None;
-    }
+    let is_moved = |&(least, most): &(f64, f64)| apart::moved(least, most);
+    let (least, most) = span(records).filter(is_moved)?;
     let rounds = records.chunk_by(|one, next| (one.round, one.case()) == (next.round, next.case()));
-    let rounds: Vec<Vec<&Record>> = rounds.map(|round| round.iter().collect()).collect();
-    let is_mixed =
-        |round: &&Vec<&Record>| spans(round).is_some_and(|(least, most)| apart::moved(least, most));
-    let (mixed, all) = (rounds.iter().filter(is_mixed).count(), rounds.len());
+    let (mut all, mut mixed) = (0, 0);
+    for round in rounds {
+        all += 1;
+        mixed += u32::from(span(round).filter(is_moved).is_some());
+    }
     Some(format!(
         "the host moved the cores: a word took {least:.0} to {most:.0} ns from one to the other (`apart_ns` in the CSV files). Ways were compared at one distance, but for {mixed} of {all} rounds of cases; rows may be of different ones"
     ))
