@@ -28,6 +28,7 @@ pub mod real;
 pub mod signals;
 pub mod tcp;
 pub mod threads;
+pub mod uring;
 
 /// An operating-system error number, always positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

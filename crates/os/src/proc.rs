@@ -130,8 +130,9 @@ fn epoll_entry(line: &str) -> Option<EpollEntry> {
     Some(EpollEntry { fd, events, data })
 }
 
-/// Whether some descriptor of this process is `name` to readlink(2), as `anon_inode:[io_uring]` is.
-pub fn some_leads_to(name: &str) -> bool {
+/// Whether some descriptor of this process is `name` to readlink(2), as `anon_inode:[io_uring]` is, and none of those
+/// that are `known`.
+pub fn some_leads_to(name: &str, known: impl Fn(i32) -> bool) -> bool {
     let look = |folder| {
         let mut found = false;
         let mut entries = [0u8; 4096];
@@ -139,7 +140,9 @@ pub fn some_leads_to(name: &str) -> bool {
             let (start, bytes) = (entries.as_mut_ptr(), entries.len());
             // SAFETY: a writable buffer.
             match unsafe { sys!(libc::SYS_getdents64, folder, start, bytes) } {
-                Ok(bytes @ 1..) => found = some_entry_leads_to(folder, &entries[..bytes], name),
+                Ok(bytes @ 1..) => {
+                    found = some_entry_leads_to(folder, &entries[..bytes], name, &known);
+                }
                 _ => break,
             }
         }
@@ -149,7 +152,12 @@ pub fn some_leads_to(name: &str) -> bool {
 }
 
 /// As above, for what getdents64(2) gave: 8 bytes of inode, 8 of offset, 2 of length, 1 of type, name.
-fn some_entry_leads_to(folder: i32, mut entries: &[u8], name: &str) -> bool {
+fn some_entry_leads_to(
+    folder: i32,
+    mut entries: &[u8],
+    name: &str,
+    known: &impl Fn(i32) -> bool,
+) -> bool {
     while let Some(length) = entries.get(16..18) {
         let length = usize::from(u16::from_ne_bytes([length[0], length[1]]));
         let Some(entry) = entries.get(19..length) else { break };
@@ -158,12 +166,17 @@ fn some_entry_leads_to(folder: i32, mut entries: &[u8], name: &str) -> bool {
         let got = unsafe {
             sys!(libc::SYS_readlinkat, folder, entry.as_ptr(), target.as_mut_ptr(), target.len())
         };
-        if got.is_ok_and(|bytes| &target[..bytes] == name.as_bytes()) {
+        if got.is_ok_and(|bytes| &target[..bytes] == name.as_bytes()) && !descriptor(entry).is_some_and(known) {
             return true;
         }
         entries = &entries[length..];
     }
     false
+}
+
+/// A descriptor by its NUL-terminated name in a list of them.
+fn descriptor(name: &[u8]) -> Option<i32> {
+    CStr::from_bytes_until_nul(name).ok()?.to_str().ok()?.parse().ok()
 }
 
 /// Whether this folder is a list of the descriptors of this process: /proc/self/fd or fdinfo, by whatever
@@ -294,9 +307,11 @@ mod tests {
     #[test]
     fn descriptors_are_known_by_what_they_lead_to() {
         let set = epoll().unwrap();
-        assert!(some_leads_to("anon_inode:[eventpoll]"));
-        assert!(!some_leads_to("anon_inode:[eventpol"));
-        assert!(!some_leads_to("anon_inode:[io_uring]"));
+        let none_is_known = |_| false;
+        assert!(some_leads_to("anon_inode:[eventpoll]", none_is_known));
+        assert!(!some_leads_to("anon_inode:[eventpol", none_is_known));
+        assert!(!some_leads_to("anon_inode:[io_uring]", none_is_known));
+        assert!(!some_leads_to("anon_inode:[eventpoll]", |fd| crate::handles::is_open(fd)));
         close(set);
     }
 }

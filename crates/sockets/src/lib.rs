@@ -11,6 +11,7 @@
 //! | `service` | the one thread of ours: pairing, deaths, the peer's share of handovers |
 //! | `attach` | putting a stream in a slot of a link, and taking it out |
 //! | `inherit` | fork, exec, descriptors passed on |
+//! | `quiet`, `uring` | where the library keeps still, or to TCP; io_uring |
 //! | `process` | what this process is: settings, counters |
 
 // UNSAFETY: works on the program's buffers and on shared memory that `link` has mapped.
@@ -28,6 +29,7 @@ pub mod search;
 pub mod send;
 pub mod service;
 pub mod table;
+pub mod uring;
 pub mod wait;
 
 pub use outcome::Outcome;

@@ -6,12 +6,12 @@
 use core::ffi::{c_char, c_int, c_long, CStr};
 use core::sync::atomic::{AtomicU16, Ordering::*};
 
-use shunt_os::{handles, lookups, memory, proc};
+use shunt_os::{handles, lookups, memory};
 use shunt_stats::Reason;
 
 use crate::pool::{self, Mode};
 use crate::wait::epoll;
-use crate::{attach, inherit, process, service};
+use crate::{attach, inherit, process, service, uring};
 
 /// How long streams are given to be on TCP, in ns.
 const SETTLE_NS_MAX: u64 = 100_000_000;
@@ -105,7 +105,7 @@ pub fn saw_locked_memory() {
     }
 }
 
-/// The program has an io_uring: bytes may pass by us on any descriptor.
+/// The program has an io_uring by which bytes may pass by us on any descriptor.
 pub fn saw_io_uring() {
     if keeps_to_tcp().is_none() && !process::in_vfork_child() {
         keep_to_tcp(Reason::IoUring);
@@ -114,11 +114,10 @@ pub fn saw_io_uring() {
     }
 }
 
-/// Before a stream comes to a ring, in the service thread: looks for an io_uring that was made by system calls of
-/// the program's own, and for a limit of its addresses.
+/// Before a stream comes to a ring, in the service thread: looks for an io_uring that is not looked at, and for a limit of its addresses.
 pub fn look_around() -> Option<Reason> {
     if keeps_to_tcp().is_none() {
-        if proc::some_leads_to("anon_inode:[io_uring]") {
+        if uring::some_is_unseen() {
             saw_io_uring();
         } else if memory::addresses_are_limited() {
             keep_to_tcp(Reason::LimitedAddresses);

@@ -25,19 +25,23 @@ pub enum Entry {
     Socket(u32),
     /// An epoll set, by its index in the pool of sets.
     Set(u32),
+    /// An io_uring whose requests are looked at, by its index among these.
+    Uring(u32),
 }
 
 const TAG_BITS: u32 = 2;
 const TAGS: u32 = (1 << TAG_BITS) - 1;
+const FOREIGN: u32 = 1;
 const SOCKET: u32 = 2;
 
 impl Entry {
     fn pack(self) -> u32 {
         match self {
             Entry::Unknown => 0,
-            Entry::Foreign => 1,
+            Entry::Foreign => FOREIGN,
             Entry::Socket(index) => index << TAG_BITS | SOCKET,
             Entry::Set(index) => index << TAG_BITS | 3,
+            Entry::Uring(index) => (index + 1) << TAG_BITS | FOREIGN,
         }
     }
 
@@ -45,7 +49,8 @@ impl Entry {
     fn unpack(word: u32) -> Entry {
         match word & TAGS {
             0 => Entry::Unknown,
-            1 => Entry::Foreign,
+            FOREIGN if word == FOREIGN => Entry::Foreign,
+            FOREIGN => Entry::Uring((word >> TAG_BITS) - 1),
             SOCKET => Entry::Socket(word >> TAG_BITS),
             _ => Entry::Set(word >> TAG_BITS),
         }
@@ -171,7 +176,8 @@ mod tests {
         assert_eq!(get(70_000), Entry::Unknown);
         assert_eq!(set(70_000, Entry::Socket(5)), Entry::Unknown);
         assert_eq!(get(70_000), Entry::Socket(5));
-        assert_eq!(set(70_000, Entry::Set(9)), Entry::Socket(5));
+        assert_eq!(set(70_000, Entry::Uring(0)), Entry::Socket(5));
+        assert_eq!(set(70_000, Entry::Set(9)), Entry::Uring(0));
         assert_eq!(get(-1), Entry::Foreign);
         assert_eq!(get(i32::MAX), Entry::Foreign);
         assert_eq!(set(i32::MAX, Entry::Socket(1)), Entry::Foreign);

@@ -241,3 +241,19 @@ pub fn take_short_turns(ns: u64) {
         let _ = unsafe { sys!(libc::SYS_sched_setattr, 0, &raw const scheduling, 0) };
     }
 }
+
+/// Whether the kernel is of that version or a later one, by uname(2).
+pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    // SAFETY: zero is a valid buffer, which the call fills in.
+    let release = unsafe {
+        let mut names: libc::utsname = core::mem::zeroed();
+        if sys!(libc::SYS_uname, &raw mut names).is_err() {
+            return false;
+        }
+        names.release
+    };
+    let mut numbers = release.split(|byte| !(*byte as u8).is_ascii_digit()).map(|digits| {
+        digits.iter().fold(0u32, |number, digit| number.wrapping_mul(10) + (*digit as u8 - b'0') as u32)
+    });
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}

@@ -7,7 +7,7 @@ use shunt_sockets::calls::io as calls;
 use shunt_sockets::calls::process::bare_fork;
 use shunt_sockets::table;
 
-use super::{descriptor, io, listing, process, quiet, readiness, signals, socket};
+use super::{descriptor, io, listing, process, quiet, readiness, signals, socket, uring};
 
 /// The calls of one kind of programs: whose arguments have another form, or that the others lack.
 #[cfg_attr(target_pointer_width = "64", path = "number/of_64_bits.rs")]
@@ -114,11 +114,16 @@ unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
             libc::SYS_unshare => quiet::unshare(fd).into(),
             libc::SYS_setns => quiet::setns(fd, b as c_int).into(),
             libc::SYS_io_uring_setup => {
-                let result = real::syscall(number, a, b, c, d, e, f);
-                if result >= 0 {
-                    shunt_sockets::quiet::saw_io_uring();
-                }
-                result
+                let make = || real::syscall(number, a, b, c, d, e, f) as isize;
+                uring::setup(b as _, make) as c_long
+            }
+            libc::SYS_io_uring_enter => {
+                uring::before_enter(fd, b as c_uint, d as c_uint);
+                real::syscall(number, a, b, c, d, e, f)
+            }
+            libc::SYS_io_uring_register => {
+                uring::before_register(fd, b as c_uint);
+                real::syscall(number, a, b, c, d, e, f)
             }
             libc::SYS_getpeername => socket::getpeername(fd, b as _, c as _).into(),
             libc::SYS_getsockopt => {

@@ -12,7 +12,7 @@ use crate::calls::counts;
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::wait::{epoll, poll};
-use crate::{attach, inherit, process, quiet, receive, search, service, Outcome};
+use crate::{attach, inherit, process, quiet, receive, search, service, uring, Outcome};
 
 /// Whether `fd` may be nobody's, and one of ours for a moment: nobody has asked yet what it is, and another thread
 /// may be making one.
@@ -85,7 +85,8 @@ pub fn forget(fd: i32) {
             release(index, fd);
         }
         Entry::Set(index) => epoll::lost(index, fd),
-        _ => {}
+        Entry::Uring(index) => uring::closed(index),
+        Entry::Unknown | Entry::Foreign => {}
     }
 }
 
@@ -194,6 +195,10 @@ fn before_close(fd: i32) {
         Entry::Set(index) => {
             table::set(fd, Entry::Unknown);
             epoll::closed(index, fd);
+        }
+        Entry::Uring(index) => {
+            table::set(fd, Entry::Unknown);
+            uring::closed(index);
         }
         Entry::Foreign => {
             table::set(fd, Entry::Unknown);
@@ -336,6 +341,7 @@ pub fn duplicated(from: c_int, to: c_int) {
             named(to);
         }
         Entry::Set(index) => epoll::duplicated(index, to),
+        Entry::Uring(index) => uring::duplicated(index, to),
         entry => {
             table::set(to, entry);
         }

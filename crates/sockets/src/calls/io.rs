@@ -55,7 +55,7 @@ pub fn receive_is_kernels(fd: c_int) -> bool {
         Entry::Socket(_) => return false,
         // The number may be one that a descriptor of ours has for a moment.
         Entry::Unknown => shunt_os::handles::await_numbers(),
-        Entry::Foreign | Entry::Set(_) => {}
+        Entry::Foreign | Entry::Set(_) | Entry::Uring(_) => {}
     }
     true
 }

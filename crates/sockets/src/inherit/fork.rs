@@ -22,7 +22,7 @@ use shunt_os::real::{self, AtFork};
 use shunt_os::{allocator, critical, handles, threads};
 
 use crate::pool::{self, stage, Mode, Waiting};
-use crate::{attach, process, search, service, wait};
+use crate::{attach, process, search, service, uring, wait};
 
 /// Where a child rings for the parent's attention, and the parent's other end. Made with the service
 /// where that comes first: at a fork the table of descriptors may be full.
@@ -208,6 +208,7 @@ fn open_all() {
         FORKING.force_open();
         pool::after_fork();
         search::after_fork();
+        uring::after_fork();
         wait::poll::after_fork();
         service::after_fork();
         shunt_os::lookups::after_fork();

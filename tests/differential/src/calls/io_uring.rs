@@ -66,6 +66,15 @@ pub enum File {
     Registered(i32),
 }
 
+/// Arguments of epoll_ctl(2).
+#[derive(Clone, Copy)]
+pub struct Change {
+    pub operation: i32,
+    pub fd: Fd,
+    pub events: i32,
+    pub data: u64,
+}
+
 /// Lives as long as the process, or until [`IoUring::close`].
 pub struct IoUring {
     pub fd: Fd,
@@ -118,28 +127,41 @@ impl IoUring {
             File::Descriptor(fd) => (fd, 0),
             File::Registered(index) => (index, FIXED_FILE),
         };
-        let (to, from) = (&self.parameters.submission, &self.parameters.completion);
-        let tail = self.submission(to.tail).load(Relaxed);
-        let at = tail & self.submission(to.mask).load(Relaxed);
-        // SAFETY: below the number of entries.
-        unsafe { self.requests.add(at as usize).write(Request { fd, flags, ..request }) };
-        self.submission(to.array + 4 * at).store(at, Relaxed);
-        self.submission(to.tail).store(tail.wrapping_add(1), Release);
-        const GETEVENTS: u32 = 1;
-        let none = std::ptr::null::<libc::c_void>();
-        let enter = || {
-            call!(libc::syscall(libc::SYS_io_uring_enter, self.fd, 1, 1, GETEVENTS, none, 0usize))
-        };
-        let got = enter();
+        self.put(Request { fd, flags, ..request });
+        let got = self.enter(1);
         if got.count().is_none() {
             return got;
         }
+        self.take()
+    }
+
+    /// Puts a request behind those that the kernel has not taken.
+    fn put(&self, request: Request) {
+        let to = &self.parameters.submission;
+        let tail = self.submission(to.tail).load(Relaxed);
+        let at = tail & self.submission(to.mask).load(Relaxed);
+        // SAFETY: below the number of entries.
+        unsafe { self.requests.add(at as usize).write(request) };
+        self.submission(to.array + 4 * at).store(at, Relaxed);
+        self.submission(to.tail).store(tail.wrapping_add(1), Release);
+    }
+
+    /// Has the kernel take `count` requests, and waits for as many answers.
+    fn enter(&self, count: u32) -> Got {
+        const GETEVENTS: u32 = 1;
+        let none = std::ptr::null::<libc::c_void>();
+        call!(libc::syscall(libc::SYS_io_uring_enter, self.fd, count, count, GETEVENTS, none, 0usize))
+    }
+
+    /// The next answer.
+    fn take(&self) -> Got {
+        let from = &self.parameters.completion;
         let head = self.completion(from.head).load(Relaxed);
         while self.completion(from.tail).load(Acquire) == head {
             std::thread::yield_now();
         }
         let at = head & self.completion(from.mask).load(Relaxed);
-        // SAFETY: as above.
+        // SAFETY: below the number of entries.
         let result = unsafe {
             let events = self.completions.add(from.words[1] as usize).cast::<Completion>();
             events.add(at as usize).read().result
@@ -150,6 +172,31 @@ impl IoUring {
         } else {
             Got::Value(result.into())
         }
+    }
+
+    /// epoll_ctl(2).
+    pub fn control(&self, set: Fd, operation: i32, fd: Fd, events: i32, data: u64) -> Got {
+        let change = Change { operation, fd, events, data };
+        self.control_all(set, &[change])[0]
+    }
+
+    /// Several changes of a set, which the kernel takes together: eight at most.
+    pub fn control_all(&self, set: Fd, changes: &[Change]) -> Vec<Got> {
+        const EPOLL_CTL: u8 = 29;
+        let event = |it: &Change| libc::epoll_event { events: it.events as u32, u64: it.data };
+        let events: Vec<_> = changes.iter().map(event).collect();
+        for (change, event) in changes.iter().zip(&events) {
+            self.put(Request {
+                code: EPOLL_CTL,
+                fd: set,
+                offset: change.fd as u32 as u64,
+                address: std::ptr::from_ref(event) as usize as u64,
+                length: change.operation as u32,
+                ..Request::default()
+            });
+        }
+        let got = self.enter(changes.len() as u32);
+        changes.iter().map(|_| if got.count().is_some() { self.take() } else { got }).collect()
     }
 
     pub fn read(&self, file: File, room: &mut [u8]) -> Got {

@@ -3,6 +3,7 @@
 
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
+use crate::calls::io_uring::{self as uring, IoUring};
 use crate::calls::socket::{self, set_int, Address};
 use crate::calls::stdio::{self, File};
 use crate::calls::{io, process, unusual, wait, Fd, Got};
@@ -19,6 +20,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::Ring;
     streams_come_to_rings_however_many_came_before,
     a_stream_that_is_bound_to_an_interface_is_on_its_ring,
     who_waits_by_own_instructions_is_told,
+    an_io_uring_leaves_streams_on_rings_until_it_carries_them,
 ];
 
 /// What the client does to a stream on a ring, and why it leaves then.
@@ -318,6 +320,35 @@ fn calls_that_a_ring_serves_leave_it_there(a: &Actor) {
                 io::write(file, b"x");
                 io::sendfile(s, file, 0, 1).0
             }),
+        ],
+    );
+}
+
+fn an_io_uring_leaves_streams_on_rings_until_it_carries_them(a: &Actor) {
+    let reads = |_: &Actor, s: Fd| match IoUring::make() {
+        Ok(ring) => ring.poll(uring::File::Descriptor(s), libc::POLLOUT),
+        Err(why) => why,
+    };
+    play(
+        a,
+        &[
+            stays("an io_uring", |_, _| match IoUring::make() {
+                Ok(ring) => Got::Value(ring.fd.into()),
+                Err(why) => why,
+            }),
+            stays("an io_uring that changes a set", |_, s| match IoUring::make() {
+                Ok(ring) => ring.control(wait::epoll_create(), libc::EPOLL_CTL_ADD, s, libc::EPOLLIN, 1),
+                Err(why) => why,
+            }),
+            stays("an io_uring that makes mistakes", |_, s| match IoUring::make() {
+                Ok(ring) => {
+                    let set = wait::epoll_create();
+                    ring.control(set, libc::EPOLL_CTL_DEL, s, 0, 0);
+                    Got::Value(0)
+                }
+                Err(why) => why,
+            }),
+            leaves("an io_uring that polls", "io_uring", reads),
         ],
     );
 }

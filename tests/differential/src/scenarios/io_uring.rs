@@ -1,8 +1,9 @@
-//! Streams that an io_uring reads, writes and polls, where the library sees no call.
+//! Streams that an io_uring reads, writes and polls, or puts into epoll sets, where there is no call for each of
+//! these.
 
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
-use crate::calls::io_uring::{File, IoUring};
+use crate::calls::io_uring::{Change, File, IoUring};
 use crate::calls::process::wait_for;
 use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{receive_text, Checker};
@@ -15,6 +16,11 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     an_io_uring_holds_registered_streams_open,
     a_forked_child_uses_its_parents_stream_by_io_uring,
     an_io_uring_inherited_by_a_child_carries_the_stream,
+    an_io_uring_changes_what_a_set_tells,
+    an_io_uring_makes_several_changes_of_a_set_at_once,
+    an_io_uring_by_a_second_number_changes_a_set,
+    a_forked_child_changes_sets_by_an_io_uring,
+    a_set_that_an_io_uring_changes_serves_many_streams,
 ];
 
 /// Where io_uring is forbidden, that is what a scenario tells.
@@ -224,5 +230,206 @@ fn an_io_uring_inherited_by_a_child_carries_the_stream(a: &Actor) {
             a.note("close", socket::close(s));
         },
         || answer_all(a, s),
+    );
+}
+
+use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD};
+
+/// Every change of an entry, and every mistake, as long as a byte is unread.
+fn change_all(a: &Actor, ring: &IoUring, set: Fd, s: Fd) {
+    let asks: &[(&str, i32)] = &[
+        ("in", EPOLLIN),
+        ("room", EPOLLOUT),
+        ("edge", EPOLLIN | EPOLLET),
+        ("once", EPOLLIN | EPOLLONESHOT),
+        ("level after once", EPOLLIN | EPOLLOUT),
+        ("nothing", 0),
+        ("in after nothing", EPOLLIN),
+    ];
+    let control = |operation, events, data| ring.control(set, operation, s, events, data);
+    for (at, (what, events)) in asks.iter().enumerate() {
+        a.note(format!("{what}: ADD"), control(EPOLL_CTL_ADD, *events, at as u64));
+        a.note(format!("{what}: ADD once more"), control(EPOLL_CTL_ADD, *events, 77));
+        a.note(format!("{what}: told"), wait::epoll_wait(set, 4, 0).said());
+        a.note(format!("{what}: told again"), wait::epoll_wait(set, 4, 0).said());
+        a.note(format!("{what}: MOD"), control(EPOLL_CTL_MOD, *events, 10 + at as u64));
+        a.note(format!("{what}: told anew"), wait::epoll_wait(set, 4, 0).said());
+        a.note(format!("{what}: DEL"), control(EPOLL_CTL_DEL, 0, 0));
+        a.note(format!("{what}: DEL once more"), control(EPOLL_CTL_DEL, 0, 0));
+        a.note(format!("{what}: MOD of what is gone"), control(EPOLL_CTL_MOD, *events, 0));
+        a.note(format!("{what}: not told"), wait::epoll_wait(set, 4, 0).said());
+    }
+    a.note("no such operation", control(9, EPOLLIN, 0));
+    a.note("a set in itself", ring.control(set, EPOLL_CTL_ADD, set, EPOLLIN, 0));
+    a.note("no set", ring.control(s, EPOLL_CTL_ADD, s, EPOLLIN, 0));
+    a.note("no number", ring.control(set, EPOLL_CTL_ADD, -1, EPOLLIN, 0));
+}
+
+fn an_io_uring_changes_what_a_set_tells(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0).value("send");
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        if let Some(ring) = make(a) {
+            change_all(a, &ring, wait::epoll_create(), s);
+        }
+        a.note("the byte", receive_text(s, 1));
+    });
+}
+
+fn an_io_uring_makes_several_changes_of_a_set_at_once(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0).value("send");
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        let Some(ring) = make(a) else { return };
+        let (set, bell) = (wait::epoll_create(), wait::eventfd(1));
+        let change =
+            |operation, fd, events, data| Change { operation, fd, events, data };
+        for round in 0..3 {
+            let got = ring.control_all(
+                set,
+                &[
+                    change(EPOLL_CTL_ADD, s, EPOLLIN, 1),
+                    change(EPOLL_CTL_ADD, s, EPOLLIN, 2),
+                    change(EPOLL_CTL_ADD, bell, EPOLLIN, 3),
+                    change(EPOLL_CTL_MOD, s, EPOLLIN | EPOLLOUT, 4),
+                ],
+            );
+            a.note(format!("{round}: changes"), format!("{got:?}"));
+            a.note(format!("{round}: told"), wait::epoll_wait(set, 4, 5000).said());
+            let got = ring.control_all(
+                set,
+                &[
+                    change(EPOLL_CTL_DEL, s, 0, 0),
+                    change(EPOLL_CTL_DEL, bell, 0, 0),
+                    change(EPOLL_CTL_MOD, s, EPOLLIN, 5),
+                    change(EPOLL_CTL_DEL, bell, 0, 0),
+                ],
+            );
+            a.note(format!("{round}: deleted"), format!("{got:?}"));
+            a.note(format!("{round}: not told"), wait::epoll_wait(set, 4, 0).said());
+        }
+    });
+}
+
+fn an_io_uring_by_a_second_number_changes_a_set(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0).value("send");
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        let Some(mut ring) = make(a) else { return };
+        let copy = socket::dup(ring.fd).fd("dup");
+        let first = std::mem::replace(&mut ring.fd, copy);
+        let set = wait::epoll_create();
+        a.note("ADD", ring.control(set, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+        a.note("told", wait::epoll_wait(set, 4, 5000).said());
+        a.note("close", socket::close(first));
+        a.note("MOD", ring.control(set, EPOLL_CTL_MOD, s, EPOLLOUT, 2));
+        a.note("told", wait::epoll_wait(set, 4, 5000).said());
+        a.note("close", ring.close());
+        let Some(ring) = make(a) else { return };
+        a.note("DEL", ring.control(set, EPOLL_CTL_DEL, s, 0, 0));
+        a.note("told no more", wait::epoll_wait(set, 4, 0).said());
+        let mut room = [0; 1];
+        a.note("recv", ring.recv(File::Descriptor(s), &mut room));
+    });
+}
+
+fn a_forked_child_changes_sets_by_an_io_uring(a: &Actor) {
+    let s = a.stream();
+    a.client(|| {
+        io::send(s, b"x", 0).value("send");
+    });
+    a.server(|| {
+        a.until_readable(s, 1);
+        let Some(ring) = make(a) else { return };
+        let set = wait::epoll_create();
+        a.note("ADD", ring.control(set, EPOLL_CTL_ADD, s, EPOLLIN, 1));
+        a.note("told", wait::epoll_wait(set, 4, 5000).said());
+        let child = a.child("its parent's ring", || {
+            let set = wait::epoll_create();
+            a.note("ADD", ring.control(set, EPOLL_CTL_ADD, s, EPOLLIN, 2));
+            a.note("told", wait::epoll_wait(set, 4, 5000).said());
+        });
+        a.note("child", wait_for(child));
+        let child = a.child("a ring of its own", || {
+            let Some(ring) = make(a) else { return };
+            let set = wait::epoll_create();
+            a.note("ADD", ring.control(set, EPOLL_CTL_ADD, s, EPOLLIN, 3));
+            a.note("told", wait::epoll_wait(set, 4, 5000).said());
+        });
+        a.note("child", wait_for(child));
+        a.note("MOD", ring.control(set, EPOLL_CTL_MOD, s, EPOLLIN, 4));
+        a.note("told", wait::epoll_wait(set, 4, 5000).said());
+        a.note("the byte", receive_text(s, 1));
+    });
+}
+
+/// As libuv serves them: what a round asks for anew is put into the set before it waits.
+fn a_set_that_an_io_uring_changes_serves_many_streams(a: &Actor) {
+    const STREAMS: usize = 6;
+    const ROUNDS: usize = 60;
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..STREAMS).map(|_| a.new_stream(&place)).collect();
+    a.at_once(
+        || {
+            for _ in 0..ROUNDS {
+                for s in &streams {
+                    io::send(*s, b"question", 0).value("send");
+                }
+                for s in &streams {
+                    assert_eq!(receive_text(*s, 8), "answered");
+                }
+            }
+            streams.iter().for_each(|s| _ = socket::close(*s));
+        },
+        || {
+            let Some(ring) = make(a) else {
+                (0..ROUNDS).for_each(|_| {
+                    for s in &streams {
+                        receive_text(*s, 8);
+                        io::send(*s, b"answered", 0);
+                    }
+                });
+                return;
+            };
+            let set = wait::epoll_create();
+            let change = |operation, s: &Fd| Change {
+                operation,
+                fd: *s,
+                events: EPOLLIN,
+                data: *s as u64,
+            };
+            let (mut open, mut served) = (streams.clone(), 0);
+            let mut changes: Vec<Change> =
+                open.iter().map(|s| change(EPOLL_CTL_ADD, s)).collect();
+            while !open.is_empty() {
+                for got in ring.control_all(set, &changes) {
+                    assert_eq!(got, Got::Value(0));
+                }
+                changes.clear();
+                for (_, data) in wait::epoll_wait(set, 3, 5000).events {
+                    let s = data as Fd;
+                    if receive_text(s, 8) == "question" {
+                        io::send(s, b"answered", 0).value("send");
+                        served += 1;
+                        if served % 2 == 0 {
+                            changes.extend([change(EPOLL_CTL_DEL, &s), change(EPOLL_CTL_ADD, &s)]);
+                        }
+                    } else {
+                        open.retain(|it| *it != s);
+                        changes.push(change(EPOLL_CTL_DEL, &s));
+                    }
+                }
+            }
+            a.note("served", served);
+        },
     );
 }
