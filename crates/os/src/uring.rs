@@ -11,8 +11,28 @@ use crate::sys;
 /// `opcode` of a request.
 pub mod opcode {
     pub const NOP: u8 = 0;
+    pub const READV: u8 = 1;
+    pub const WRITEV: u8 = 2;
+    pub const FSYNC: u8 = 3;
+    pub const READ_FIXED: u8 = 4;
+    pub const WRITE_FIXED: u8 = 5;
+    pub const SYNC_FILE_RANGE: u8 = 8;
+    pub const TIMEOUT: u8 = 11;
+    pub const TIMEOUT_REMOVE: u8 = 12;
+    pub const ASYNC_CANCEL: u8 = 14;
+    pub const FALLOCATE: u8 = 17;
+    pub const READ: u8 = 22;
+    pub const WRITE: u8 = 23;
+    pub const FADVISE: u8 = 24;
     pub const EPOLL_CTL: u8 = 29;
 }
+
+/// `flags` of a request: its `fd` is a place among registered files.
+pub const FIXED_FILE: u8 = 1 << 0;
+/// Another thread of the kernel's carries it out.
+pub const ASYNC: u8 = 1 << 4;
+/// It has no answer if it succeeds.
+pub const QUIET: u8 = 1 << 6;
 
 /// struct io_uring_sqe.
 #[repr(C)]
@@ -39,6 +59,9 @@ const PLAIN: u32 = 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 1
 /// IORING_SETUP_NO_SQARRAY: requests are taken as they lie.
 const NO_ARRAY: u32 = 1 << 16;
 
+/// IORING_FEAT_EXT_ARG, since Linux 5.11: a wait with a limit needs no request.
+const WAITS_WITH_LIMITS: u32 = 1 << 8;
+
 /// Where mmap(2) has the queue, and the requests themselves.
 const QUEUE: u64 = 0;
 const REQUESTS: u64 = 0x1000_0000;
@@ -47,6 +70,7 @@ const REQUESTS: u64 = 0x1000_0000;
 const PARAMETERS: usize = 30;
 const ENTRIES: usize = 0;
 const FLAGS: usize = 2;
+const FEATURES: usize = 5;
 const HEAD: usize = 10;
 const TAIL: usize = 11;
 const ARRAY: usize = 16;
@@ -63,18 +87,21 @@ pub struct Ring {
 
 impl Ring {
     /// Of the ring `fd` that io_uring_setup(2) has just made with `parameters`. `None` if the kernel may take a
-    /// request before its program enters it, or if there is no memory.
+    /// request before its program enters it, or if there is no memory. That requests are taken as they lie the
+    /// program may promise beside.
     ///
     /// # Safety
     /// `parameters` is what that call filled in.
-    pub unsafe fn of(fd: i32, parameters: *const u32) -> Option<Ring> {
+    pub unsafe fn of(fd: i32, parameters: *const u32, as_they_lie: bool) -> Option<Ring> {
         // SAFETY: by the caller's word.
         let words = unsafe { parameters.cast::<[u32; PARAMETERS]>().read_unaligned() };
         let entries = words[ENTRIES];
-        if words[FLAGS] & !PLAIN != 0 || !entries.is_power_of_two() {
+        let is_plain = words[FLAGS] & !PLAIN == 0 && words[FEATURES] & WAITS_WITH_LIMITS != 0;
+        if !is_plain || !entries.is_power_of_two() {
             return None;
         }
-        let array = (words[FLAGS] & NO_ARRAY == 0).then_some(words[ARRAY] as usize);
+        let has_array = words[FLAGS] & NO_ARRAY == 0 && !as_they_lie;
+        let array = has_array.then_some(words[ARRAY] as usize);
         let (head, tail) = (words[HEAD] as usize, words[TAIL] as usize);
         let words_end = head.max(tail) + size_of::<u32>();
         let array_end = array.map_or(0, |at| at + entries as usize * size_of::<u32>());
@@ -100,6 +127,11 @@ impl Ring {
     fn word(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: the kernel's offsets lie in the mapping.
         unsafe { self.queue.base.add(offset).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// How many requests there may be that the kernel has not taken.
+    pub fn entries(&self) -> u32 {
+        self.entries
     }
 
     /// How many requests the kernel has taken, and the program has made; both wrap.

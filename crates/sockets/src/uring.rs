@@ -1,16 +1,16 @@
 //! io_uring(7). The kernel takes a program's requests out of memory, without a call for each of them. Where it takes
-//! them within `io_uring_enter` alone, and the program makes that by `syscall()`, they are looked at before that. As
-//! long as a ring is asked for nothing but changes of epoll sets, as libuv's is, these are carried out here, and
-//! streams go to rings; any other request takes the process's streams to TCP for good, and so does any ring that was
-//! made or entered in another way.
+//! them within `io_uring_enter` alone, and the program makes that by `syscall()` or by liburing's functions, they are
+//! looked at before that. As long as a ring is asked for nothing but what has to do with files, or for changes of
+//! epoll sets, which are carried out here, streams go to rings of ours; any other request takes the process's streams
+//! to TCP for good, and so does any io_uring that was made or entered in another way.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use libc::epoll_event;
 use shunt_os::lock::Lock;
-use shunt_os::proc;
-use shunt_os::uring::{carried_out, opcode, Request, Ring};
+use shunt_os::uring::{carried_out, opcode, Request, Ring, ASYNC, FIXED_FILE, QUIET};
+use shunt_os::{handles, proc, Errno};
 use shunt_stats::Reason;
 
 use crate::table::{self, Entry};
@@ -34,29 +34,41 @@ const MAKING_NS_MAX: u64 = 100_000_000;
 
 /// Whether nobody cares any more.
 fn is_over() -> bool {
-    quiet::keeps_to_tcp() == Some(Reason::IoUring) || process::in_vfork_child()
+    !process::enabled() || quiet::keeps_to_tcp() == Some(Reason::IoUring) || process::in_vfork_child()
 }
 
-/// Around `io_uring_setup` by number: `genuine` returns the descriptor, or -1.
+/// What makes a ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    /// io_uring_setup(2).
+    Kernel,
+    /// liburing, by whose functions alone the ring is entered: requests are taken as they lie.
+    Liburing,
+}
+
+/// Around what makes a ring: `genuine` returns its descriptor, or an error below 0.
 ///
 /// # Safety
-/// `parameters` is what the program passed.
-pub unsafe fn make(parameters: *const u32, genuine: impl FnOnce() -> isize) -> isize {
+/// `parameters` is what that fills in.
+pub unsafe fn make(
+    maker: Maker,
+    parameters: *const u32,
+    genuine: impl FnOnce() -> c_int,
+) -> c_int {
     if is_over() {
         return genuine();
     }
     MAKING.fetch_add(1, SeqCst);
-    let made = genuine();
-    if made >= 0 {
-        let fd = made as c_int;
-        // SAFETY: the call has filled it in.
-        match unsafe { Ring::of(fd, parameters) } {
+    let fd = genuine();
+    if fd >= 0 {
+        // SAFETY: it has been filled in.
+        match unsafe { Ring::of(fd, parameters, maker == Maker::Liburing) } {
             Some(ring) => watch(fd, ring),
             None => quiet::saw_io_uring(),
         }
     }
     MAKING.fetch_sub(1, SeqCst);
-    made
+    fd
 }
 
 fn watch(fd: c_int, ring: Ring) {
@@ -99,27 +111,42 @@ pub fn closed(index: u32) {
     }
 }
 
-/// Before `io_uring_enter` by number, in which the kernel takes `count` requests. `control` is `epoll_ctl`, whose error
-/// is an error number.
+/// What is entered, and how far.
+#[derive(Clone, Copy)]
+pub enum Entered {
+    /// As many requests as are told, by flags of `io_uring_enter`.
+    ByNumber { count: u32, flags: u32 },
+    /// Those up to this one, which wraps.
+    ByLiburing { made: u32 },
+}
+
+/// Before the kernel takes requests. `control` is `epoll_ctl`, whose error is an error number.
 pub fn enter(
     fd: c_int,
-    count: u32,
-    flags: u32,
+    entered: Entered,
     mut control: impl FnMut(c_int, c_int, c_int, *mut epoll_event) -> Result<(), c_int>,
 ) {
+    /// The number is a place among registered rings.
     const REGISTERED_RING: u32 = 1 << 4;
     if is_over() {
         return;
     }
+    let registered =
+        matches!(entered, Entered::ByNumber { flags, .. } if flags & REGISTERED_RING != 0);
     let index = match table::get(fd) {
-        Entry::Uring(index) if flags & REGISTERED_RING == 0 => index,
+        Entry::Uring(index) if !registered => index,
         // The kernel refuses it.
-        _ if fd < 0 && flags & REGISTERED_RING == 0 => return,
+        _ if fd < 0 && !registered => return,
         _ => return quiet::saw_io_uring(),
     };
     let begin = with(index, |it| {
         let (taken, made) = it.ring.counts();
-        (taken.wrapping_sub(it.seen) as i32 <= 0).then(|| (taken, made.wrapping_sub(taken).min(count)))
+        let count = match entered {
+            Entered::ByNumber { count, .. } => made.wrapping_sub(taken).min(count),
+            Entered::ByLiburing { made } => made.wrapping_sub(taken),
+        };
+        let is_seen = taken.wrapping_sub(it.seen) as i32 <= 0 && count <= it.ring.entries();
+        is_seen.then_some((taken, count))
     });
     let Some(Some((taken, count))) = begin else { return quiet::saw_io_uring() };
     for at in 0..count {
@@ -128,7 +155,7 @@ pub fn enter(
             return quiet::saw_io_uring();
         };
         let answer = match request.opcode {
-            opcode::NOP => continue,
+            _ if concerns_no_stream(&request) => continue,
             opcode::EPOLL_CTL if is_plain(&request) => {
                 let (set, operation, fd) =
                     (request.fd, request.length as c_int, request.offset as c_int);
@@ -145,15 +172,26 @@ pub fn enter(
 
 /// Whether it is carried out in its turn, and the kernel does not refuse it.
 fn is_plain(request: &Request) -> bool {
-    /// Carried out by another thread of the kernel's; without a word, if it succeeds.
-    const ASYNC: u8 = 1 << 4;
-    const QUIET: u8 = 1 << 6;
     request.flags & !(ASYNC | QUIET) == 0
         && (request.priority, request.detail, request.buffer, request.file) == (0, 0, 0, 0)
         && request.personality == 0
 }
 
-/// Before `io_uring_register` by number: with files and rings of its own, requests mean others than their numbers say.
+/// Whether it has to do with files that are no sockets, or with none. Nobody is told of such a file by us.
+fn concerns_no_stream(request: &Request) -> bool {
+    use opcode::*;
+    match request.opcode {
+        NOP | TIMEOUT | TIMEOUT_REMOVE | ASYNC_CANCEL => true,
+        READV | WRITEV | FSYNC | READ_FIXED | WRITE_FIXED | SYNC_FILE_RANGE | FALLOCATE | READ
+        | WRITE | FADVISE => {
+            let kind = || handles::option_int(request.fd, libc::SOL_SOCKET, libc::SO_TYPE);
+            request.flags & FIXED_FILE == 0 && kind() == Err(Errno(libc::ENOTSOCK))
+        }
+        _ => false,
+    }
+}
+
+/// Before `io_uring_register`: with files and rings of its own, requests mean others than their numbers say.
 pub fn register(fd: c_int, operation: u32) {
     /// IORING_REGISTER_PROBE: tells what the kernel can do.
     const PROBE: u32 = 8;

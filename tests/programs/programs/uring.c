@@ -1,11 +1,16 @@
-/* An echo server that uses its connection by plain calls, and then by a ring of liburing's that it makes late.
+/* An echo server that uses its connection by plain calls, and then by a ring of liburing's that it makes late. With
+   `files` it has a ring from the start, by which every message goes into a file and out of it, and none by the
+   connection.
 
-   usage: uring PORT MESSAGES-BEFORE */
+   usage: uring PORT MESSAGES-BEFORE
+          uring PORT files */
 #include <arpa/inet.h>
 #include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static void fail(const char *what) {
     perror(what);
@@ -21,6 +26,32 @@ static int done(struct io_uring *ring) {
     int result = answer->res;
     io_uring_cqe_seen(ring, answer);
     return result;
+}
+
+/* Answers what comes with what a file has kept of it. */
+static int keep(int stream, char *bytes, int got) {
+    char name[] = "/tmp/uring.XXXXXX", kept[4096];
+    int file = mkstemp(name);
+    unlink(name);
+    struct io_uring ring;
+    if (file < 0 || io_uring_queue_init(8, &ring, 0) != 0)
+        fail("io_uring_queue_init");
+    for (; got > 0; got = recv(stream, bytes, 4096, 0)) {
+        io_uring_prep_write(io_uring_get_sqe(&ring), file, bytes, got, 0);
+        if (done(&ring) != got)
+            fail("write");
+        io_uring_prep_fsync(io_uring_get_sqe(&ring), file, 0);
+        if (done(&ring) != 0)
+            fail("fsync");
+        memset(kept, 0, sizeof kept);
+        io_uring_prep_read(io_uring_get_sqe(&ring), file, kept, got, 0);
+        if (done(&ring) != got)
+            fail("read");
+        send(stream, kept, got, 0);
+    }
+    io_uring_queue_exit(&ring);
+    puts(got == 0 ? "the stream ended" : "the stream failed");
+    return got != 0;
 }
 
 int main(int count, char **words) {
@@ -40,6 +71,8 @@ int main(int count, char **words) {
         stream = accept(listener, NULL, NULL);
         got = recv(stream, bytes, sizeof bytes, 0);
     }
+    if (strcmp(words[2], "files") == 0)
+        return keep(stream, bytes, got);
     for (int i = 1; i < atoi(words[2]) && got > 0; i++) {
         send(stream, bytes, got, 0);
         got = recv(stream, bytes, sizeof bytes, 0);

@@ -114,8 +114,8 @@ unsafe fn by_function(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<
             libc::SYS_unshare => quiet::unshare(fd).into(),
             libc::SYS_setns => quiet::setns(fd, b as c_int).into(),
             libc::SYS_io_uring_setup => {
-                let make = || real::syscall(number, a, b, c, d, e, f) as isize;
-                uring::setup(b as _, make) as c_long
+                let make = || real::syscall(number, a, b, c, d, e, f) as c_int;
+                uring::setup(b as _, make).into()
             }
             libc::SYS_io_uring_enter => {
                 uring::before_enter(fd, b as c_uint, d as c_uint);

@@ -198,10 +198,19 @@ pub fn modules_bound_to_libc_carry(stage: &Stage) -> Outcome {
 
 /// The ring is made when the stream has carried by plain calls for long, by liburing's own instructions.
 pub fn a_ring_that_liburing_makes_late_carries(stage: &Stage) -> Outcome {
+    beside_a_ring(stage, "300")
+}
+
+/// As databases have one. The stream is on a ring of ours meanwhile.
+pub fn a_ring_of_liburings_for_files_leaves_streams_on_rings(stage: &Stage) -> Outcome {
+    beside_a_ring(stage, "files")
+}
+
+fn beside_a_ring(stage: &Stage, how: &str) -> Outcome {
     let server = compiled(stage, "uring", "uring.c", &["-luring"])
         .map_err(|failure| format!("{failure}: apt-get install liburing-dev"))?;
     let (client, port) = (program(stage, Of64)?, stage.port().to_string());
-    let server = stage.application(&server).args([port.as_str(), "300"]);
+    let server = stage.application(&server).args([port.as_str(), how]);
     let mut server = server.listening_on(port.parse().map_err(|_| "no port")?)?;
     says(&stage.peer(&client).args(["client", &port, "1", "600"]).text()?, "all right")?;
     server.ends_well()

@@ -52,4 +52,5 @@ pub const ALL: &[Test] = tests![
     builds::shells_start_programs_of_both_word_sizes,
     builds::modules_bound_to_libc_carry,
     builds::a_ring_that_liburing_makes_late_carries,
+    builds::a_ring_of_liburings_for_files_leaves_streams_on_rings,
 ];
