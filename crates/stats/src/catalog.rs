@@ -80,7 +80,7 @@ catalog! {
         OtherLibc = "other_libc", "the program uses a C library that cannot load ours";
         Seccomp = "seccomp", "the process put itself under a seccomp filter";
         Namespaces = "namespaces", "the process changed its namespaces";
-        IoUring = "io_uring", "the process uses io_uring, which passes by the C library";
+        IoUring = "io_uring", "the process uses io_uring for more than files and epoll sets";
         Aio = "aio", "asynchronous I/O was asked for, which the C library or the kernel does by itself";
         StandardStream = "standard_stream", "it is standard input, output or error, which the C library reads and writes by itself";
         LeftInEpoll = "left_in_epoll", "its number was closed and its epoll registration was not, for a copy keeps it";

@@ -127,33 +127,38 @@ pub unsafe extern "C" fn io_uring_queue_init_params(
     result
 }
 
-/// What makes rings, or uses them, in such a way that requests are not looked at.
-macro_rules! unseen {
-    ($when:ident: $($name:ident($($argument:ident: $kind:ty),*);)*) => { $(
+/// What makes rings whose requests are not looked at.
+macro_rules! makes_unseen {
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => { $(
         #[no_mangle]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
             let genuine = genuine!($name: fn($($kind),*) -> c_int);
-            unseen!($when unsafe { genuine($($argument),*) })
+            let made = unsafe { genuine($($argument),*) };
+            if made >= 0 {
+                before(quiet::saw_io_uring);
+            }
+            made
         }
     )* };
-    (makes $call:expr) => {{
-        let made = $call;
-        if made >= 0 {
-            before(quiet::saw_io_uring);
-        }
-        made
-    }};
-    (uses $call:expr) => {{
-        before(quiet::saw_io_uring);
-        $call
-    }};
 }
-unseen! { makes:
+makes_unseen! {
     io_uring_setup(entries: c_uint, parameters: *mut c_void);
     io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory: *mut c_void, bytes: usize);
     io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, parameters: *mut c_void);
 }
-unseen! { uses:
+
+/// What uses rings in such a way that requests are not looked at, or mean something else.
+macro_rules! uses_unseen {
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+            let genuine = genuine!($name: fn($($kind),*) -> c_int);
+            before(quiet::saw_io_uring);
+            unsafe { genuine($($argument),*) }
+        }
+    )* };
+}
+uses_unseen! {
     io_uring_resize_rings(ring: *mut c_void, parameters: *mut c_void);
     io_uring_register(fd: c_uint, operation: c_uint, argument: *const c_void, count: c_uint);
     io_uring_register_files(ring: *mut c_void, files: *const c_int, count: c_uint);

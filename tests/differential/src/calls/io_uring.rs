@@ -78,6 +78,8 @@ pub struct Change {
 /// Lives as long as the process, or until [`IoUring::close`].
 pub struct IoUring {
     pub fd: Fd,
+    /// It is entered by an instruction of ours, of which no library knows.
+    pub unseen: bool,
     submissions: *mut u8,
     completions: *mut u8,
     requests: *mut Request,
@@ -104,6 +106,7 @@ impl IoUring {
         let completions = parameters.completion.words[1] as usize + events;
         Ok(IoUring {
             fd,
+            unseen: false,
             submissions: map(submissions, SUBMISSIONS),
             completions: map(completions, COMPLETIONS),
             requests: map(parameters.entries as usize * size_of::<Request>(), REQUESTS).cast(),
@@ -150,6 +153,12 @@ impl IoUring {
     fn enter(&self, count: u32) -> Got {
         const GETEVENTS: u32 = 1;
         let none = std::ptr::null::<libc::c_void>();
+        if self.unseen {
+            let (number, ring) = (libc::SYS_io_uring_enter, self.fd);
+            // SAFETY: there is no mask, and requests are those of the callers'.
+            let got = unsafe { shunt_os::sys!(number, ring, count, count, GETEVENTS, 0, 0) };
+            return got.map_or_else(|error| Got::Errno(error.0), |count| Got::Value(count as i64));
+        }
         call!(libc::syscall(libc::SYS_io_uring_enter, self.fd, count, count, GETEVENTS, none, 0usize))
     }
 
@@ -172,6 +181,11 @@ impl IoUring {
         } else {
             Got::Value(result.into())
         }
+    }
+
+    /// A request for nothing.
+    pub fn nothing(&self) -> Got {
+        self.carry_out(File::Descriptor(-1), Request::default())
     }
 
     /// epoll_ctl(2).

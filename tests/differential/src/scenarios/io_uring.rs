@@ -12,6 +12,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     an_io_uring_made_after_a_stream_carries_it,
     an_io_uring_finds_what_was_not_read,
     an_io_uring_made_before_a_stream_carries_it,
+    an_io_uring_that_is_entered_unseen_carries_a_stream,
     an_io_uring_accepts,
     an_io_uring_holds_registered_streams_open,
     a_forked_child_uses_its_parents_stream_by_io_uring,
@@ -122,6 +123,28 @@ fn an_io_uring_made_before_a_stream_carries_it(a: &Actor) {
                 let ring = make(a);
                 let s = a.connect(&place);
                 let Some(ring) = ring else { return };
+                go_to_a_ring(s);
+                ask(a, &ring, s, File::Descriptor(s));
+            });
+            a.note("asks", wait_for(child));
+        },
+        || {
+            let s = socket::accept(place.fd).fd("accept");
+            answer_all(a, s);
+        },
+    );
+}
+
+/// What was made in sight, and used otherwise before the stream was there.
+fn an_io_uring_that_is_entered_unseen_carries_a_stream(a: &Actor) {
+    let place = a.listen();
+    a.at_once(
+        || {
+            let child = a.child("asks", || {
+                let Some(mut ring) = make(a) else { return };
+                ring.unseen = true;
+                a.note("nothing", ring.nothing());
+                let s = a.connect(&place);
                 go_to_a_ring(s);
                 ask(a, &ring, s, File::Descriptor(s));
             });
