@@ -107,7 +107,7 @@ pub fn saw_locked_memory() {
 
 /// The program has an io_uring by which bytes may pass by us on any descriptor.
 pub fn saw_io_uring() {
-    if keeps_to_tcp().is_none() && !process::in_vfork_child() {
+    if keeps_to_tcp() != Some(Reason::IoUring) && !process::in_vfork_child() {
         keep_to_tcp(Reason::IoUring);
         pool::chosen(|it| it.mode() == Mode::Inherited).into_iter().for_each(inherit::touch);
         attach::leave_all(&pool::chosen(|it| it.mode() != Mode::Inherited), Reason::IoUring);

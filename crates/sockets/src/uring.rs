@@ -120,7 +120,8 @@ pub enum Entered {
     ByLiburing { made: u32 },
 }
 
-/// Before the kernel takes requests. `control` is `epoll_ctl`, whose error is an error number.
+/// Before the kernel takes requests. Those that are carried out here are written over: who asks for the same again
+/// writes them anew, as liburing and libuv do. `control` is `epoll_ctl`, whose error is an error number.
 pub fn enter(
     fd: c_int,
     entered: Entered,
@@ -131,12 +132,14 @@ pub fn enter(
     if is_over() {
         return;
     }
-    let registered =
-        matches!(entered, Entered::ByNumber { flags, .. } if flags & REGISTERED_RING != 0);
-    let index = match table::get(fd) {
-        Entry::Uring(index) if !registered => index,
+    let index = match (table::get(fd), entered) {
+        (_, Entered::ByNumber { flags, .. }) if flags & REGISTERED_RING != 0 => {
+            return quiet::saw_io_uring();
+        }
+        (Entry::Uring(index), _) => index,
         // The kernel refuses it.
-        _ if fd < 0 && !registered => return,
+        (_, Entered::ByNumber { .. }) if fd < 0 => return,
+        // One that liburing has registered has no number.
         _ => return quiet::saw_io_uring(),
     };
     let begin = with(index, |it| {
@@ -193,9 +196,10 @@ fn concerns_no_stream(request: &Request) -> bool {
 
 /// Before `io_uring_register`: with files and rings of its own, requests mean others than their numbers say.
 pub fn register(fd: c_int, operation: u32) {
-    /// IORING_REGISTER_PROBE: tells what the kernel can do.
-    const PROBE: u32 = 8;
-    if fd >= 0 && operation != PROBE && !is_over() {
+    /// IORING_REGISTER_ and UNREGISTER_BUFFERS, EVENTFD, EVENTFD_ASYNC, PROBE, BUFFERS2, BUFFERS_UPDATE, IOWQ_AFF,
+    /// IOWQ_MAX_WORKERS: buffers, who is told, threads, and what the kernel can do.
+    const OF_NO_FILE: [u32; 11] = [0, 1, 4, 5, 7, 8, 15, 16, 17, 18, 19];
+    if fd >= 0 && !OF_NO_FILE.contains(&operation) && !is_over() {
         quiet::saw_io_uring();
     }
 }
