@@ -166,7 +166,9 @@ fn some_entry_leads_to(
         let got = unsafe {
             sys!(libc::SYS_readlinkat, folder, entry.as_ptr(), target.as_mut_ptr(), target.len())
         };
-        if got.is_ok_and(|bytes| &target[..bytes] == name.as_bytes()) && !descriptor(entry).is_some_and(known) {
+        if got.is_ok_and(|bytes| &target[..bytes] == name.as_bytes())
+            && !descriptor(entry).is_some_and(known)
+        {
             return true;
         }
         entries = &entries[length..];
@@ -311,7 +313,7 @@ mod tests {
         assert!(some_leads_to("anon_inode:[eventpoll]", none_is_known));
         assert!(!some_leads_to("anon_inode:[eventpol", none_is_known));
         assert!(!some_leads_to("anon_inode:[io_uring]", none_is_known));
-        assert!(!some_leads_to("anon_inode:[eventpoll]", |fd| crate::handles::is_open(fd)));
+        assert!(!some_leads_to("anon_inode:[eventpoll]", crate::handles::is_open));
         close(set);
     }
 }

@@ -55,7 +55,8 @@ pub struct Request {
 
 /// Flags of a ring whose requests are of 64 bytes, and are taken from the queue within io_uring_enter(2) alone:
 /// CQSIZE, CLAMP, SUBMIT_ALL, COOP_TASKRUN, TASKRUN_FLAG, CQE32, SINGLE_ISSUER, DEFER_TASKRUN, NO_SQARRAY.
-const PLAIN: u32 = 1 << 3 | 1 << 4 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 13 | NO_ARRAY;
+const PLAIN: u32 =
+    1 << 3 | 1 << 4 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 11 | 1 << 12 | 1 << 13 | NO_ARRAY;
 /// IORING_SETUP_NO_SQARRAY: requests are taken as they lie.
 const NO_ARRAY: u32 = 1 << 16;
 
@@ -186,12 +187,58 @@ fn of_this_process(fd: i32, offset: u64, bytes: usize) -> Option<Mapping> {
 pub fn carried_out(request: &Request, result: i32) -> Option<Request> {
     const INJECT_RESULT: u32 = 1;
     let Request { flags, user_data, personality, .. } = *request;
-    let nothing = Request { opcode: opcode::NOP, flags, user_data, personality, ..Request::default() };
+    let nothing =
+        Request { opcode: opcode::NOP, flags, user_data, personality, ..Request::default() };
     match result {
         0 => Some(nothing),
         _ if crate::raw::kernel_is_at_least(6, 11) => {
             Some(Request { length: result as u32, detail: INJECT_RESULT, ..nothing })
         }
         _ => None,
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::handles;
+
+    fn setup(flags: u32) -> Option<(i32, Option<Ring>)> {
+        let mut parameters = [0u32; PARAMETERS];
+        parameters[FLAGS] = flags;
+        // SAFETY: what the call fills in.
+        match unsafe { sys!(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) } {
+            // SAFETY: it has been filled in.
+            Ok(fd) => Some((fd as i32, unsafe { Ring::of(fd as i32, parameters.as_ptr(), false) })),
+            Err(error) => {
+                println!("io_uring is forbidden here ({error:?}): there is no ring to look at");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn requests_are_read_and_replaced_before_the_kernel_takes_them() {
+        let Some((fd, ring)) = setup(0) else { return };
+        let ring = ring.unwrap();
+        assert_eq!((ring.entries(), ring.counts()), (4, (0, 0)));
+        let asked = Request { opcode: 200, user_data: 7, ..Request::default() };
+        ring.replace(0, asked);
+        ring.word(ring.tail).store(1, Release);
+        assert_eq!(ring.request(0).unwrap().opcode, 200);
+        ring.replace(0, carried_out(&asked, 0).unwrap());
+        // SAFETY: a request for nothing.
+        let entered = unsafe { sys!(libc::SYS_io_uring_enter, fd, 1, 1, 1, 0, 0) };
+        assert_eq!((entered, ring.counts()), (Ok(1), (1, 1)));
+        ring.unmap();
+        handles::close(fd);
+    }
+
+    #[test]
+    fn rings_that_the_kernel_reads_by_itself_are_not_looked_at() {
+        const SQPOLL: u32 = 1 << 1;
+        let Some((fd, ring)) = setup(SQPOLL) else { return };
+        assert!(ring.is_none());
+        handles::close(fd);
     }
 }

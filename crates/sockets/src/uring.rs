@@ -34,7 +34,9 @@ const MAKING_NS_MAX: u64 = 100_000_000;
 
 /// Whether nobody cares any more.
 fn is_over() -> bool {
-    !process::enabled() || quiet::keeps_to_tcp() == Some(Reason::IoUring) || process::in_vfork_child()
+    !process::enabled()
+        || quiet::keeps_to_tcp() == Some(Reason::IoUring)
+        || process::in_vfork_child()
 }
 
 /// What makes a ring.
@@ -50,11 +52,7 @@ pub enum Maker {
 ///
 /// # Safety
 /// `parameters` is what that fills in.
-pub unsafe fn make(
-    maker: Maker,
-    parameters: *const u32,
-    genuine: impl FnOnce() -> c_int,
-) -> c_int {
+pub unsafe fn make(maker: Maker, parameters: *const u32, genuine: impl FnOnce() -> c_int) -> c_int {
     if is_over() {
         return genuine();
     }

@@ -253,7 +253,19 @@ pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
         names.release
     };
     let mut numbers = release.split(|byte| !(*byte as u8).is_ascii_digit()).map(|digits| {
-        digits.iter().fold(0u32, |number, digit| number.wrapping_mul(10) + (*digit as u8 - b'0') as u32)
+        digits
+            .iter()
+            .fold(0u32, |number, digit| number.wrapping_mul(10) + (*digit as u8 - b'0') as u32)
     });
     (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    #[test]
+    fn versions_are_compared_by_number() {
+        use super::kernel_is_at_least;
+        assert!(kernel_is_at_least(2, 6) && kernel_is_at_least(4, 0));
+        assert!(!kernel_is_at_least(999, 0));
+    }
 }

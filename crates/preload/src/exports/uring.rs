@@ -121,7 +121,11 @@ pub unsafe extern "C" fn io_uring_queue_init_params(
     let mut result = 0;
     let make = || unsafe {
         result = genuine(entries, ring, parameters);
-        if result < 0 { result } else { (*ring).fd }
+        if result < 0 {
+            result
+        } else {
+            (*ring).fd
+        }
     };
     unsafe { uring::make(Maker::Liburing, parameters.cast(), make) };
     result

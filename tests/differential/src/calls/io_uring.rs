@@ -159,7 +159,15 @@ impl IoUring {
             let got = unsafe { shunt_os::sys!(number, ring, count, count, GETEVENTS, 0, 0) };
             return got.map_or_else(|error| Got::Errno(error.0), |count| Got::Value(count as i64));
         }
-        call!(libc::syscall(libc::SYS_io_uring_enter, self.fd, count, count, GETEVENTS, none, 0usize))
+        call!(libc::syscall(
+            libc::SYS_io_uring_enter,
+            self.fd,
+            count,
+            count,
+            GETEVENTS,
+            none,
+            0usize
+        ))
     }
 
     /// The next answer.

@@ -337,7 +337,9 @@ fn an_io_uring_leaves_streams_on_rings_until_it_carries_them(a: &Actor) {
                 Err(why) => why,
             }),
             stays("an io_uring that changes a set", |_, s| match IoUring::make() {
-                Ok(ring) => ring.control(wait::epoll_create(), libc::EPOLL_CTL_ADD, s, libc::EPOLLIN, 1),
+                Ok(ring) => {
+                    ring.control(wait::epoll_create(), libc::EPOLL_CTL_ADD, s, libc::EPOLLIN, 1)
+                }
                 Err(why) => why,
             }),
             stays("an io_uring that makes mistakes", |_, s| match IoUring::make() {

@@ -115,12 +115,17 @@ fn an_io_uring_finds_what_was_not_read(a: &Actor) {
     });
 }
 
-fn an_io_uring_made_before_a_stream_carries_it(a: &Actor) {
+/// The ring is there first, and has been entered once.
+fn carried_by_an_earlier_one(a: &Actor, unseen: bool) {
     let place = a.listen();
     a.at_once(
         || {
             let child = a.child("asks", || {
-                let ring = make(a);
+                let mut ring = make(a);
+                if let Some(ring) = &mut ring {
+                    ring.unseen = unseen;
+                    a.note("nothing", ring.nothing());
+                }
                 let s = a.connect(&place);
                 let Some(ring) = ring else { return };
                 go_to_a_ring(s);
@@ -135,26 +140,13 @@ fn an_io_uring_made_before_a_stream_carries_it(a: &Actor) {
     );
 }
 
-/// What was made in sight, and used otherwise before the stream was there.
+fn an_io_uring_made_before_a_stream_carries_it(a: &Actor) {
+    carried_by_an_earlier_one(a, false);
+}
+
+/// What was made in sight, and is entered otherwise.
 fn an_io_uring_that_is_entered_unseen_carries_a_stream(a: &Actor) {
-    let place = a.listen();
-    a.at_once(
-        || {
-            let child = a.child("asks", || {
-                let Some(mut ring) = make(a) else { return };
-                ring.unseen = true;
-                a.note("nothing", ring.nothing());
-                let s = a.connect(&place);
-                go_to_a_ring(s);
-                ask(a, &ring, s, File::Descriptor(s));
-            });
-            a.note("asks", wait_for(child));
-        },
-        || {
-            let s = socket::accept(place.fd).fd("accept");
-            answer_all(a, s);
-        },
-    );
+    carried_by_an_earlier_one(a, true);
 }
 
 fn an_io_uring_accepts(a: &Actor) {
@@ -311,8 +303,7 @@ fn an_io_uring_makes_several_changes_of_a_set_at_once(a: &Actor) {
         a.until_readable(s, 1);
         let Some(ring) = make(a) else { return };
         let (set, bell) = (wait::epoll_create(), wait::eventfd(1));
-        let change =
-            |operation, fd, events, data| Change { operation, fd, events, data };
+        let change = |operation, fd, events, data| Change { operation, fd, events, data };
         for round in 0..3 {
             let got = ring.control_all(
                 set,
@@ -424,15 +415,10 @@ fn a_set_that_an_io_uring_changes_serves_many_streams(a: &Actor) {
                 return;
             };
             let set = wait::epoll_create();
-            let change = |operation, s: &Fd| Change {
-                operation,
-                fd: *s,
-                events: EPOLLIN,
-                data: *s as u64,
-            };
+            let change =
+                |operation, s: &Fd| Change { operation, fd: *s, events: EPOLLIN, data: *s as u64 };
             let (mut open, mut served) = (streams.clone(), 0);
-            let mut changes: Vec<Change> =
-                open.iter().map(|s| change(EPOLL_CTL_ADD, s)).collect();
+            let mut changes: Vec<Change> = open.iter().map(|s| change(EPOLL_CTL_ADD, s)).collect();
             while !open.is_empty() {
                 for got in ring.control_all(set, &changes) {
                     assert_eq!(got, Got::Value(0));
