@@ -10,7 +10,7 @@ use crate::pool::{Mode, SendSide, Socket};
 use crate::wait::blocking::direction;
 
 /// What the kernel's receive buffer takes while nobody has set its size and nobody reads.
-const WINDOW_UNSET: u64 = 64 * 1024;
+pub const WINDOW_UNSET: u64 = 64 * 1024;
 /// A ring has room for a message or two whatever the sizes are.
 const ROOM_MIN: u64 = 4096;
 

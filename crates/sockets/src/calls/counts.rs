@@ -20,13 +20,13 @@ pub(super) fn on_its_way(socket: &Socket) -> Option<c_int> {
     on_ring.then(|| unacknowledged(&mut send) as c_int)
 }
 
-/// TCP counts what the peer's kernel has not taken yet, so the first half of a ring stands for the peer's
-/// receive buffer. What is held back it has not.
+/// TCP counts what the peer's kernel has not taken yet, so a first part of what is in the ring, of a small one the
+/// half, stands for the peer's receive buffer. What is held back it has not.
 fn unacknowledged(send: &mut SendSide) -> u64 {
     let Some(producer) = &mut send.producer else { return 0 };
-    let half = producer.ring().room() as u64 / 2;
+    let taken = attach::WINDOW_UNSET.min(producer.ring().room() as u64 / 2);
     let held = producer.ring().held() as u64;
-    producer.ring().unread().unwrap_or(0).saturating_sub(half).max(held)
+    producer.ring().unread().unwrap_or(0).saturating_sub(taken).max(held)
 }
 
 /// Bytes that receives could give now, on whichever carriers; `None` if the kernel knows.

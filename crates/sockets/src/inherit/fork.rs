@@ -235,7 +235,7 @@ fn open_all() {
         socket.send.lock().waiting = Waiting::NONE;
         socket.native_recv.store(0, Relaxed);
         socket.native_send.store(0, Relaxed);
-        socket.entering.store(0, Relaxed);
+        socket.entering.iter().for_each(|place| place.store(0, Relaxed));
         socket.native_polls.store(0, Relaxed);
         socket.forget_entry();
         search::stop_waiting(socket);

@@ -64,6 +64,9 @@ pub struct Membership {
     pub fd: i32,
 }
 
+/// So many receives of one stream are waited for at a time, before its number is closed.
+const ENTERING: usize = 4;
+
 /// What every call on a plain stream touches stands in the first cache line.
 #[repr(C, align(64))]
 pub struct Socket {
@@ -86,9 +89,9 @@ pub struct Socket {
     /// Threads inside a native receive or wait, and inside a native send.
     pub native_recv: AtomicU32,
     pub native_send: AtomicU32,
-    /// The thread whose receive has slept on a ring and goes to the kernel by its number, which nobody may close
-    /// before it is there; 0 if none does.
-    pub entering: AtomicI32,
+    /// Threads whose receives have slept on a ring and go to the kernel by its number, which nobody may close
+    /// before they are there; 0 is none.
+    pub entering: [AtomicI32; ENTERING],
     pub messages_in: AtomicU32,
     pub messages_out: AtomicU32,
     pub bytes: AtomicU64,
@@ -341,7 +344,7 @@ impl Socket {
             native_polls: AtomicU32::new(0),
             native_recv: AtomicU32::new(0),
             native_send: AtomicU32::new(0),
-            entering: AtomicI32::new(0),
+            entering: [const { AtomicI32::new(0) }; ENTERING],
             messages_in: AtomicU32::new(0),
             messages_out: AtomicU32::new(0),
             bytes: AtomicU64::new(0),

@@ -1,6 +1,6 @@
 //! Receives that the kernel serves, behind what a ring gave or after a sleep on its words.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicI32, Ordering::*};
 
 use libc::iovec;
 use shunt_carriers::Part;
@@ -31,7 +31,7 @@ pub(super) fn goes_on_by_itself(
 
 /// A call that has slept on a ring and makes the genuine call by its number.
 pub(super) struct Entering {
-    socket: &'static Socket,
+    place: &'static AtomicI32,
     thread: i32,
 }
 
@@ -39,14 +39,16 @@ impl Entering {
     /// Under the receive lock, which whoever closes the number takes as well before it looks ([`let_enter`]).
     pub(super) fn announce(socket: &'static Socket) -> Entering {
         let thread = raw::gettid();
-        socket.entering.store(thread, SeqCst);
-        Entering { socket, thread }
+        let is_free = |place: &&AtomicI32| place.load(Relaxed) == 0;
+        let place = socket.entering.iter().find(is_free).unwrap_or(&socket.entering[0]);
+        place.store(thread, SeqCst);
+        Entering { place, thread }
     }
 }
 
 impl Drop for Entering {
     fn drop(&mut self) {
-        let _ = self.socket.entering.compare_exchange(self.thread, 0, SeqCst, Relaxed);
+        let _ = self.place.compare_exchange(self.thread, 0, SeqCst, Relaxed);
     }
 }
 
@@ -55,13 +57,15 @@ impl Drop for Entering {
 /// waited for in vain, once.
 pub fn let_enter(socket: &Socket) {
     const ENTRY_NS_MAX: u64 = 1_000_000_000;
-    let thread = socket.entering.load(SeqCst);
-    if thread == 0 || thread == raw::gettid() {
-        return;
+    for place in &socket.entering {
+        let thread = place.load(SeqCst);
+        if thread == 0 || thread == raw::gettid() {
+            continue;
+        }
+        let is_there = || place.load(SeqCst) != thread || proc::is_asleep(thread);
+        attach::wait_until(ENTRY_NS_MAX, is_there);
+        let _ = place.compare_exchange(thread, 0, SeqCst, Relaxed);
     }
-    let is_there = || socket.entering.load(SeqCst) != thread || proc::is_asleep(thread);
-    attach::wait_until(ENTRY_NS_MAX, is_there);
-    let _ = socket.entering.compare_exchange(thread, 0, SeqCst, Relaxed);
 }
 
 fn looks_for_all(flags: i32) -> bool {

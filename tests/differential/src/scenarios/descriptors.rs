@@ -1,6 +1,7 @@
 //! Descriptors: copies, numbers, flags, closing by every road, and libc's files on a stream.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Mutex;
 
 use super::ends::victim_with_unread;
 use super::{scenarios, Scenario, Settings};
@@ -41,6 +42,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_large_file_transfer_through_stdio_is_whole,
     closing_while_another_thread_reads_lets_it_finish,
     a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves,
+    two_reads_go_on_when_their_number_is_closed_as_the_stream_leaves,
     a_read_goes_on_when_its_number_is_closed_as_its_peer_dies,
     a_send_goes_on_when_its_number_is_closed_as_the_stream_leaves,
     closing_while_another_thread_waits_in_epoll_is_survived,
@@ -554,6 +556,37 @@ fn a_read_goes_on_when_its_number_is_closed_as_the_stream_leaves(a: &Actor) {
             || {
                 let read = || a.note("a read that began before", io::recv(s, &mut [0; 8], 0));
                 a.beside_a_sleeper(read, || leave_and_close(a, s));
+            },
+        );
+    }
+}
+
+fn two_reads_go_on_when_their_number_is_closed_as_the_stream_leaves(a: &Actor) {
+    let place = a.listen();
+    for _ in 0..6 {
+        let s = a.pair(&place);
+        a.at_once(
+            || {
+                assert_eq!(a.hear(), "closed");
+                a.note("sent", io::send(s, b"late", libc::MSG_NOSIGNAL));
+                a.note("close", socket::close(s));
+            },
+            || {
+                let read = || io::recv(s, &mut [0; 8], 0).to_string();
+                let (one, other) = (Mutex::new(String::new()), Mutex::new(String::new()));
+                a.beside_a_sleeper(
+                    || *one.lock().unwrap() = read(),
+                    || {
+                        a.beside_a_sleeper(
+                            || *other.lock().unwrap() = read(),
+                            || leave_and_close(a, s),
+                        );
+                    },
+                );
+                // Which of them is first the kernel decides.
+                let mut got = [one.into_inner().unwrap(), other.into_inner().unwrap()];
+                got.sort();
+                a.note("reads that began before", got.join(", "));
             },
         );
     }

@@ -145,6 +145,7 @@ const WAIT_IN_CALLS: &[&str] = &[
     "threads_that_share_an_epoll_set_serve_every_stream",
     "threads_that_write_to_one_stream_keep_their_messages_whole",
     "two_files_on_one_stream_read_and_write",
+    "two_reads_go_on_when_their_number_is_closed_as_the_stream_leaves",
     "unread_bytes_survive_exec",
     "waitall_waits_for_all",
 ];

@@ -209,7 +209,7 @@ pub fn a_ring_of_liburings_for_files_leaves_streams_on_rings(stage: &Stage) -> O
 /// Kernel TCP takes 3.9 to 4.3 MB on one host before it says EAGAIN (tcp_wmem), and there are clients that take an
 /// EAGAIN for an overloaded server (Cassandra's in Python).
 pub fn sends_that_may_not_wait_have_as_much_room_as_tcps(stage: &Stage) -> Outcome {
-    const BYTES: u32 = 3_500_000;
+    const BYTES: u32 = 2_500_000;
     let program = compiled(stage, "burst", "burst.c", &[])?;
     let (port, bytes) = (stage.port(), BYTES.to_string());
     let server = stage.application(&program).args(["server", &port.to_string()]);
