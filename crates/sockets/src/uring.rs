@@ -168,7 +168,11 @@ pub fn enter(
         let Some(answer) = answer else { return quiet::saw_io_uring() };
         with(index, |it| it.ring.replace(at, answer));
     }
-    with(index, |it| it.seen = taken.wrapping_add(count));
+    with(index, |it| {
+        // Threads may enter it at a time.
+        let ahead = taken.wrapping_add(count).wrapping_sub(it.seen);
+        it.seen = it.seen.wrapping_add((ahead as i32).max(0) as u32);
+    });
 }
 
 /// Whether it is carried out in its turn, and the kernel does not refuse it.

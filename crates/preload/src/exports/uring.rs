@@ -127,7 +127,11 @@ pub unsafe extern "C" fn io_uring_queue_init_params(
             (*ring).fd
         }
     };
-    unsafe { uring::make(Maker::Liburing, parameters.cast(), make) };
+    let fd = unsafe { uring::make(Maker::Liburing, parameters.cast(), make) };
+    if result >= 0 && fd < 0 {
+        // It has a place among registered rings alone.
+        before(quiet::saw_io_uring);
+    }
     result
 }
 
