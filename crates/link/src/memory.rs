@@ -33,6 +33,10 @@ const WARM_BYTES: usize = 2 * PAGE;
 const _: () = assert!(size_of::<ReadyMap>() <= PAGE);
 const _: () = assert!(2 * size_of::<Direction>() + size_of::<Leaving>() <= CONTROL_BYTES);
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES && offset_of!(Header, slots) == 8);
+/// When a stream leaves its ring for a forked child or another program, what lies unread goes into the kernel's buffers
+/// at once, and what others write comes behind it: those hold some 4 MB by the kernel's usual settings (tcp_wmem).
+pub const RING_BYTES_MAX: u32 = 1 << 20;
+
 const _: () = assert!(offset_of!(Header, ring_bytes) == 12 && size_of::<AtomicU64>() == 8);
 const _: () = assert!(align_of::<AtomicU64>() == 8);
 
@@ -130,7 +134,7 @@ impl Memory {
         let fits = header.magic == MAGIC
             && (1..=16384).contains(&header.slots)
             && header.ring_bytes.is_power_of_two()
-            && (PAGE as u32..=1 << 24).contains(&header.ring_bytes)
+            && (PAGE as u32..=RING_BYTES_MAX).contains(&header.ring_bytes)
             && place(header.slots, header.ring_bytes).end() == bytes;
         if !fits {
             return Err(Errno(libc_eproto()));

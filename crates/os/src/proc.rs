@@ -130,14 +130,6 @@ fn epoll_entry(line: &str) -> Option<EpollEntry> {
     Some(EpollEntry { fd, events, data })
 }
 
-/// The third number of tcp_wmem (tcp(7)).
-pub fn send_buffer_max() -> Option<u32> {
-    let mut text = [0; 64];
-    let text = start_of(c"/proc/sys/net/ipv4/tcp_wmem", &mut text).ok()?;
-    let text = core::str::from_utf8(text).ok()?;
-    text.split_ascii_whitespace().nth(2)?.parse().ok()
-}
-
 /// Whether some descriptor of this process is `name` to readlink(2), as `anon_inode:[io_uring]` is, and none of those
 /// that are `known`.
 pub fn some_leads_to(name: &str, known: impl Fn(i32) -> bool) -> bool {

@@ -2,9 +2,8 @@
 //! SIOCOUTQ), however its bytes were read or written; and moving bytes without waiting.
 
 use core::mem::size_of;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::{handles, proc, sys, Result};
+use crate::{handles, sys, Result};
 
 /// The leading part of the kernel's `struct tcp_info` up to `tcpi_segs_in`.
 #[repr(C)]
@@ -272,19 +271,6 @@ unsafe fn move_now(
             result => return result,
         }
     }
-}
-
-/// How large the buffer of a socket's sends may grow, in bytes, while nobody has set its size: the third number of
-/// /proc/sys/net/ipv4/tcp_wmem (tcp(7)). Without limit, if that cannot be read.
-pub fn send_buffer_max() -> u32 {
-    static KNOWN: AtomicU32 = AtomicU32::new(0);
-    let known = KNOWN.load(Relaxed);
-    if known != 0 {
-        return known;
-    }
-    let found = proc::send_buffer_max().unwrap_or(u32::MAX).max(1);
-    KNOWN.store(found, Relaxed);
-    found
 }
 
 #[cfg(all(test, not(miri)))]

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
+use shunt_link::memory::RING_BYTES_MAX;
 use shunt_os::lock::Lock;
 use shunt_os::proc::{self, put_digits};
 use shunt_os::{mapping, raw, sys, threads};
@@ -13,11 +14,7 @@ use crate::inherit;
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);
 static SECRET: AtomicU32 = AtomicU32::new(0);
-static RING_BYTES: AtomicU32 = AtomicU32::new(RING_BYTES_UNSET);
-
-/// Bytes of a ring that nobody has set: as much as TCP takes on one host while nobody reads, by the kernel's usual
-/// settings (tcp_wmem). Where addresses are few, less: the kernel's buffer has the rest.
-const RING_BYTES_UNSET: u32 = if cfg!(target_pointer_width = "64") { 4 << 20 } else { 1 << 20 };
+static RING_BYTES: AtomicU32 = AtomicU32::new(RING_BYTES_MAX);
 /// A copy: programs overwrite their environment (setproctitle).
 static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);
@@ -60,6 +57,7 @@ pub fn start() {
     }
     PRELOAD.store(setting(c"LD_PRELOAD").map_or(0, inherit::digest), Relaxed);
     *REPORT_DIR.lock() = setting(c"SHUNT_REPORT_DIR").map(<[u8]>::to_vec);
+    let is_ring = |bytes: u32| bytes.is_power_of_two() && (4096..=RING_BYTES_MAX).contains(&bytes);
     if let Some(bytes) = number_setting(c"SHUNT_RING_BYTES", is_ring) {
         RING_BYTES.store(bytes, Relaxed);
     }
@@ -134,12 +132,7 @@ pub fn in_vfork_child() -> bool {
     raw::getpid() != pid()
 }
 
-/// Whether a ring may have so many bytes.
-pub fn is_ring(bytes: u32) -> bool {
-    bytes.is_power_of_two() && (4096..=1 << 24).contains(&bytes)
-}
-
-/// Bytes of one ring, at most.
+/// Bytes of one ring.
 pub fn ring_bytes() -> u32 {
     RING_BYTES.load(Relaxed)
 }

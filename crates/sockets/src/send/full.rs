@@ -2,8 +2,6 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::UNEVEN;
-use shunt_os::tcp;
 use shunt_ring::{Direction, WAIT_SET};
 use shunt_stats::Reason;
 use shunt_stream::WriterOn;
@@ -19,11 +17,6 @@ use crate::wait::blocking::{self, Watch};
 /// A reader that takes nothing for this long is given the kernel's larger buffer instead, so that
 /// a program that relies on it does not stand still.
 pub const FULL_NS_MAX: u64 = 20_000_000;
-
-/// Whether the kernel's buffer may grow larger than the ring, or the program has set its size.
-pub fn spills(socket: &Socket) -> bool {
-    socket.room.load(Relaxed) as usize + UNEVEN < tcp::send_buffer_max() as usize
-}
 /// Such times that the reader's process has to answer.
 const LOOKS_FOR_STOP: u32 = (ANSWER_NS_MAX / FULL_NS_MAX) as u32;
 
@@ -52,7 +45,7 @@ pub fn is_full(index: u32, socket: &'static Socket) -> bool {
         }
         newly
     };
-    if let (true, true, Some(service)) = (newly, spills(socket), service::running()) {
+    if let (true, Some(service)) = (newly, service::running()) {
         service.watch_full(index, socket.generation.load(Relaxed));
     }
     true
@@ -102,7 +95,7 @@ pub fn still_full(index: u32, socket: &'static Socket) -> bool {
 /// The reader took nothing for long: go on over TCP.
 #[cold]
 pub(super) fn spill(index: u32, socket: &'static Socket, watch: &Watch) {
-    if spills(socket) && !watch.changed(socket) {
+    if !watch.changed(socket) {
         spill_now(index, socket);
     }
 }

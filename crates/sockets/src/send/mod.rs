@@ -408,9 +408,6 @@ fn blocking_wake(socket: &'static Socket) {
     set_errno(errno);
 }
 
-/// A writer that sleeps before a ring that holds as much as TCP looks again after this time.
-const LOOK_NS: u64 = 1_000_000_000;
-
 /// Waits until another attempt is worth it; `Some` ends the call so, or with what it has sent if it
 /// `has_some`.
 fn wait(
@@ -433,8 +430,7 @@ fn wait(
         return None;
     }
     let limit = handles::option_timeout(fd, libc::SO_SNDTIMEO);
-    let at_most = if full::spills(socket) { FULL_NS_MAX } else { LOOK_NS };
-    let bounded = limit.map_or(at_most, |limit| limit.min(at_most));
+    let bounded = limit.map_or(FULL_NS_MAX, |limit| limit.min(FULL_NS_MAX));
     let bounded = patience.elapsed() + bounded;
     let word_at = &direction.wake.space_wanted;
     let woken = patience.sleep_at_most(word_at, word, &socket.send_policy, Some(bounded));
