@@ -45,7 +45,7 @@ pub use stop::{
     ring_bytes, settle_before_end, stop_for_writer, unread_stays, wait_until, ANSWER_NS_MAX,
     CORE_NS_MAX,
 };
-pub use writer::{flush, go_down, let_held_go, resend, resends, try_go_up};
+pub use writer::{flush, go_down, is_down, is_resending, let_held_go, resend, resends, try_go_up};
 
 /// Something a peer wrote that cannot be.
 #[derive(Debug)]

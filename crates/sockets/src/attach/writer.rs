@@ -94,6 +94,21 @@ pub fn resends(send: &SendSide) -> bool {
     matches!(send.writer.on(), WriterOn::Resend { .. })
 }
 
+/// Whether bytes of the ring wait for room in the kernel's buffer.
+pub fn is_resending(socket: &Socket) -> bool {
+    socket.mode() == Mode::Attached && resends(&socket.send.lock())
+}
+
+/// Whether the stream was to leave its ring, and what it writes has.
+pub fn is_down(socket: &Socket) -> bool {
+    match socket.mode() {
+        Mode::Attached => {
+            socket.pinned.load(SeqCst) && socket.send.lock().writer.on() == WriterOn::Tcp
+        }
+        mode => mode == Mode::Left,
+    }
+}
+
 /// Sends ring bytes again by TCP as far as the kernel takes them; true when all are sent. What was held back the kernel
 /// is to hold back.
 pub fn resend(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {

@@ -17,7 +17,7 @@ use shunt_stats::Reason;
 
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
-use crate::{attach, process, wait};
+use crate::{attach, process, service, wait};
 
 mod bequest;
 mod exec;
@@ -123,7 +123,24 @@ pub fn answer_children(bell: i32) {
         handles::ring(bell);
     }
     asked.retain(|index| !undone.contains(index));
-    asked.into_iter().map(pool::get).for_each(share_with_others);
+    for index in asked {
+        let socket = pool::get(index);
+        if let (Some(service), true) = (service::running(), attach::is_resending(socket)) {
+            service.watch_full(index, socket.generation.load(Relaxed));
+        } else {
+            share_with_others(socket);
+        }
+    }
+}
+
+/// A while after [`answer_children`], in the service thread: a child's bytes come behind those that were in the ring, so
+/// it waits until the kernel has taken all of these. True if it must be looked at again.
+pub fn is_to_be_answered(socket: &'static Socket) -> bool {
+    if !socket.kin.is_asked_for() || !attach::is_down(socket) {
+        return socket.kin.is_asked_for() && attach::is_resending(socket);
+    }
+    share_with_others(socket);
+    false
 }
 
 /// A stream has left its ring for whoever else holds it.

@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use shunt_os::{clock, handles, lock::Lock};
 
 use super::Service;
-use crate::pool;
 use crate::send::{held, rest, still_full, Resting, FULL_NS_MAX, REST_NS};
+use crate::{inherit, pool};
 
 /// How often it is looked at streams whose last bytes are held back, in ns.
 const HELD_NS: u64 = held::HELD_NS_MAX / 4;
@@ -77,7 +77,8 @@ impl Looks {
             // Those that stay full for two looks on end leave their rings.
             keep(&self.full, |&mut (index, generation)| {
                 let socket = pool::get(index);
-                socket.generation.load(Relaxed) == generation && still_full(index, socket)
+                socket.generation.load(Relaxed) == generation
+                    && (still_full(index, socket) || inherit::is_to_be_answered(socket))
             });
         }
         if is_time(waited.resting, &mut last.resting, REST_NS) {

@@ -3,8 +3,10 @@
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
+use crate::calls::socket::set_int;
 use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
+use libc::{SOL_SOCKET, SO_SNDBUF};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
@@ -12,6 +14,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_child_writes_while_its_parent_reads,
     a_child_owns_the_stream_after_its_parent_closed_it,
     accept_then_fork_serves_many_clients,
+    a_childs_bytes_come_behind_those_that_fill_its_parents_buffer,
     a_grandchild_uses_what_a_child_took_to_the_ring,
     a_child_that_touches_nothing_disturbs_nothing,
     many_children_come_and_go_beside_live_streams,
@@ -162,6 +165,43 @@ fn accept_then_fork_serves_many_clients(a: &Actor) {
             }
         },
     );
+}
+
+/// The ring has more than the kernel's buffers take at once, and nobody reads before the child has sent, or waits for
+/// room.
+fn a_childs_bytes_come_behind_those_that_fill_its_parents_buffer(a: &Actor) {
+    const CHILDS: &[u8] = b"child's";
+    for size in [4000, 60_000, 200_000] {
+        let place = a.listen();
+        let s = a.pair(&place);
+        a.at_once(
+            || {
+                assert_eq!(a.hear(), "full");
+                let (mut all, mut room) = (Vec::new(), vec![0; 1 << 16]);
+                while let Some(count @ 1..) = io::recv(s, &mut room, 0).count() {
+                    all.extend_from_slice(&room[..count]);
+                }
+                let filled = all.strip_suffix(CHILDS).unwrap_or_default();
+                a.note(format!("{size}: filled"), !filled.is_empty());
+                a.note(
+                    format!("{size}: its parent's first"),
+                    filled.iter().all(|byte| *byte == b'p'),
+                );
+            },
+            || {
+                a.note(format!("{size}: set"), set_int(s, SOL_SOCKET, SO_SNDBUF, size));
+                let bytes = vec![b'p'; 1 << 16];
+                while io::send(s, &bytes, libc::MSG_DONTWAIT).count().is_some() {}
+                let child = a.child("child", || {
+                    a.note(format!("{size}: sent"), io::send(s, CHILDS, 0));
+                });
+                a.until_at_rest(&[child]);
+                a.tell("full");
+                a.note(format!("{size}: child"), wait_for(child));
+                a.note(format!("{size}: close"), socket::close(s));
+            },
+        );
+    }
 }
 
 fn a_grandchild_uses_what_a_child_took_to_the_ring(a: &Actor) {
