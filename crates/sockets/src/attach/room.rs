@@ -30,11 +30,14 @@ pub fn bound_room(socket: &Socket, send: &mut SendSide) {
     let ring = producer.ring();
     let own = handles::send_buffer_set(socket.fd.load(Relaxed));
     let most = (ring.capacity() - UNEVEN) as u64;
-    let room = match (own, outgoing.consumer.window.load(Relaxed)) {
-        (None, _) => most,
-        (Some(own), 0) => u64::from(own) + WINDOW_UNSET,
-        (Some(own), window) => u64::from(own).saturating_add(window),
+    let window = match outgoing.consumer.window.load(Relaxed) {
+        0 => WINDOW_UNSET,
+        // Half of a buffer is for what the kernel keeps beside bytes (tcp(7), tcp_adv_win_scale).
+        window => window / 2,
     };
+    // No more than the kernel takes at once, whose sizes count its own words as well: what another holder of the
+    // stream writes comes behind it, when the stream leaves its ring.
+    let room = own.map_or(most, |own| u64::from(own - own / 16).saturating_add(window));
     ring.set_room(room.max(ROOM_MIN).min(most));
     socket.room.store(ring.room() as u32, Relaxed);
 }
