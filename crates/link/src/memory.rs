@@ -29,14 +29,13 @@ const CONTROL_BYTES: usize = 512;
 const HEADER_BYTES: usize = 16;
 /// What of a ring's memory stays for the next stream in its slot.
 const WARM_BYTES: usize = 2 * PAGE;
-
-const _: () = assert!(size_of::<ReadyMap>() <= PAGE);
-const _: () = assert!(2 * size_of::<Direction>() + size_of::<Leaving>() <= CONTROL_BYTES);
-const _: () = assert!(size_of::<Header>() == HEADER_BYTES && offset_of!(Header, slots) == 8);
 /// When a stream leaves its ring for a forked child or another program, what lies unread goes into the kernel's buffers
 /// at once, and what others write comes behind it: those hold some 4 MB by the kernel's usual settings (tcp_wmem).
 pub const RING_BYTES_MAX: u32 = 1 << 20;
 
+const _: () = assert!(size_of::<ReadyMap>() <= PAGE);
+const _: () = assert!(2 * size_of::<Direction>() + size_of::<Leaving>() <= CONTROL_BYTES);
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES && offset_of!(Header, slots) == 8);
 const _: () = assert!(offset_of!(Header, ring_bytes) == 12 && size_of::<AtomicU64>() == 8);
 const _: () = assert!(align_of::<AtomicU64>() == 8);
 

@@ -114,7 +114,8 @@ pub fn saw_io_uring() {
     }
 }
 
-/// Before a stream comes to a ring, in the service thread: looks for an io_uring that is not looked at, and for a limit of its addresses.
+/// Before a stream comes to a ring, in the service thread: looks for an io_uring that is not looked at, and for a limit
+/// of addresses.
 pub fn look_around() -> Option<Reason> {
     if keeps_to_tcp().is_none() {
         if uring::some_is_unseen() {

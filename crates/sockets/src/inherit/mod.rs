@@ -136,11 +136,14 @@ pub fn answer_children(bell: i32) {
 /// A while after [`answer_children`], in the service thread: a child's bytes come behind those that were in the ring, so
 /// it waits until the kernel has taken all of these. True if it must be looked at again.
 pub fn is_to_be_answered(socket: &'static Socket) -> bool {
-    if !socket.kin.is_asked_for() || !attach::is_down(socket) {
-        return socket.kin.is_asked_for() && attach::is_resending(socket);
+    if !socket.kin.is_asked_for() {
+        return false;
     }
-    share_with_others(socket);
-    false
+    if attach::is_down(socket) {
+        share_with_others(socket);
+        return false;
+    }
+    attach::is_resending(socket)
 }
 
 /// A stream has left its ring for whoever else holds it.

@@ -89,9 +89,6 @@ pub struct Socket {
     /// Threads inside a native receive or wait, and inside a native send.
     pub native_recv: AtomicU32,
     pub native_send: AtomicU32,
-    /// Threads whose receives have slept on a ring and go to the kernel by its number, which nobody may close
-    /// before they are there; 0 is none.
-    pub entering: [AtomicI32; ENTERING],
     pub messages_in: AtomicU32,
     pub messages_out: AtomicU32,
     pub bytes: AtomicU64,
@@ -113,6 +110,9 @@ pub struct Socket {
     pub tries_to_leave: AtomicU32,
     /// Of the threads in `native_recv`, those in poll.
     pub native_polls: AtomicU32,
+    /// Threads whose receives have slept on a ring and go to the kernel by its number, which nobody may close
+    /// before they are there; 0 is none.
+    pub entering: [AtomicI32; ENTERING],
     /// When a copy of its descriptor was sent to the peer, which is to close it at once; 0: never, or the
     /// peer has closed it.
     pub shown_ns: AtomicU64,
@@ -158,6 +158,8 @@ pub struct Socket {
     pub recv_policy: shunt_readiness::policy::Policy,
     pub send_policy: shunt_readiness::policy::Policy,
 }
+
+const _: () = assert!(core::mem::offset_of!(Socket, entry) < 64);
 
 /// Calls on a stream for which its search is put off at most.
 const DEFERRALS_MAX: u32 = 32;

@@ -74,7 +74,7 @@ impl Looks {
             is_time
         };
         if is_time(waited.full, &mut last.full, FULL_NS_MAX) {
-            // Those that stay full for two looks on end leave their rings.
+            // Those that stay full for two looks on end leave their rings. Of those that have, children may wait.
             keep(&self.full, |&mut (index, generation)| {
                 let socket = pool::get(index);
                 socket.generation.load(Relaxed) == generation

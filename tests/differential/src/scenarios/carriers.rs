@@ -325,32 +325,27 @@ fn calls_that_a_ring_serves_leave_it_there(a: &Actor) {
 }
 
 fn an_io_uring_leaves_streams_on_rings_until_it_carries_them(a: &Actor) {
-    let reads = |_: &Actor, s: Fd| match IoUring::make() {
-        Ok(ring) => ring.poll(uring::File::Descriptor(s), libc::POLLOUT),
-        Err(why) => why,
-    };
+    /// Where io_uring is forbidden, that is what a case tells.
+    fn with_ring(act: impl FnOnce(IoUring) -> Got) -> Got {
+        IoUring::make().map_or_else(|why| why, act)
+    }
     play(
         a,
         &[
-            stays("an io_uring", |_, _| match IoUring::make() {
-                Ok(ring) => Got::Value(ring.fd.into()),
-                Err(why) => why,
+            stays("an io_uring", |_, _| with_ring(|ring| Got::Value(ring.fd.into()))),
+            stays("an io_uring that changes a set", |_, s| {
+                let (set, add) = (wait::epoll_create(), libc::EPOLL_CTL_ADD);
+                with_ring(|ring| ring.control(set, add, s, libc::EPOLLIN, 1))
             }),
-            stays("an io_uring that changes a set", |_, s| match IoUring::make() {
-                Ok(ring) => {
-                    ring.control(wait::epoll_create(), libc::EPOLL_CTL_ADD, s, libc::EPOLLIN, 1)
-                }
-                Err(why) => why,
-            }),
-            stays("an io_uring that makes mistakes", |_, s| match IoUring::make() {
-                Ok(ring) => {
-                    let set = wait::epoll_create();
-                    ring.control(set, libc::EPOLL_CTL_DEL, s, 0, 0);
+            stays("an io_uring that makes mistakes", |_, s| {
+                with_ring(|ring| {
+                    ring.control(wait::epoll_create(), libc::EPOLL_CTL_DEL, s, 0, 0);
                     Got::Value(0)
-                }
-                Err(why) => why,
+                })
             }),
-            leaves("an io_uring that polls", "io_uring", reads),
+            leaves("an io_uring that polls", "io_uring", |_, s| {
+                with_ring(|ring| ring.poll(uring::File::Descriptor(s), libc::POLLOUT))
+            }),
         ],
     );
 }

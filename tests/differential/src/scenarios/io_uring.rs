@@ -280,13 +280,20 @@ fn change_all(a: &Actor, ring: &IoUring, set: Fd, s: Fd) {
     a.note("no number", ring.control(set, EPOLL_CTL_ADD, -1, EPOLLIN, 0));
 }
 
-fn an_io_uring_changes_what_a_set_tells(a: &Actor) {
+/// The server acts while a byte is to be read.
+fn beside_an_unread_byte(a: &Actor, act: impl FnOnce(Fd)) {
     let s = a.stream();
     a.client(|| {
         io::send(s, b"x", 0).value("send");
     });
     a.server(|| {
         a.until_readable(s, 1);
+        act(s);
+    });
+}
+
+fn an_io_uring_changes_what_a_set_tells(a: &Actor) {
+    beside_an_unread_byte(a, |s| {
         if let Some(ring) = make(a) {
             change_all(a, &ring, wait::epoll_create(), s);
         }
@@ -295,12 +302,7 @@ fn an_io_uring_changes_what_a_set_tells(a: &Actor) {
 }
 
 fn an_io_uring_makes_several_changes_of_a_set_at_once(a: &Actor) {
-    let s = a.stream();
-    a.client(|| {
-        io::send(s, b"x", 0).value("send");
-    });
-    a.server(|| {
-        a.until_readable(s, 1);
+    beside_an_unread_byte(a, |s| {
         let Some(ring) = make(a) else { return };
         let (set, bell) = (wait::epoll_create(), wait::eventfd(1));
         let change = |operation, fd, events, data| Change { operation, fd, events, data };
@@ -332,12 +334,7 @@ fn an_io_uring_makes_several_changes_of_a_set_at_once(a: &Actor) {
 }
 
 fn an_io_uring_by_a_second_number_changes_a_set(a: &Actor) {
-    let s = a.stream();
-    a.client(|| {
-        io::send(s, b"x", 0).value("send");
-    });
-    a.server(|| {
-        a.until_readable(s, 1);
+    beside_an_unread_byte(a, |s| {
         let Some(mut ring) = make(a) else { return };
         let copy = socket::dup(ring.fd).fd("dup");
         let first = std::mem::replace(&mut ring.fd, copy);
@@ -357,12 +354,7 @@ fn an_io_uring_by_a_second_number_changes_a_set(a: &Actor) {
 }
 
 fn a_forked_child_changes_sets_by_an_io_uring(a: &Actor) {
-    let s = a.stream();
-    a.client(|| {
-        io::send(s, b"x", 0).value("send");
-    });
-    a.server(|| {
-        a.until_readable(s, 1);
+    beside_an_unread_byte(a, |s| {
         let Some(ring) = make(a) else { return };
         let set = wait::epoll_create();
         a.note("ADD", ring.control(set, EPOLL_CTL_ADD, s, EPOLLIN, 1));
