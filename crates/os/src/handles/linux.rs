@@ -156,21 +156,20 @@ pub fn shut_writing(fd: i32) {
     let _ = unsafe { sys!(libc::SYS_shutdown, fd, libc::SHUT_WR) };
 }
 
-/// The size of the send buffer if the program has set it, as SO_SNDBUF tells it (twice what was set).
-pub fn send_buffer_set(fd: i32) -> Option<u32> {
-    buffer_set(fd, 1, libc::SO_SNDBUF)
+/// The size of the send buffer as it is now, in the kernel's bytes, which count its own words too (SO_SNDBUF tells
+/// twice what was set).
+pub fn send_buffer(fd: i32) -> Option<u32> {
+    u32::try_from(option_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).ok()?).ok()
 }
 
-/// As [`send_buffer_set`], of the receive buffer.
+/// The size of the receive buffer if the program has set it, as SO_RCVBUF tells it (twice what was set), by
+/// SO_BUF_LOCK, which tells which sizes were set since Linux 5.13.
 pub fn receive_buffer_set(fd: i32) -> Option<u32> {
-    buffer_set(fd, 2, libc::SO_RCVBUF)
-}
-
-/// SO_BUF_LOCK tells which sizes were set, since Linux 5.13.
-fn buffer_set(fd: i32, lock: i32, name: i32) -> Option<u32> {
     const SO_BUF_LOCK: i32 = 72;
+    const SOCK_RCVBUF_LOCK: i32 = 2;
     let locks = option_int(fd, libc::SOL_SOCKET, SO_BUF_LOCK).ok()?;
-    let bytes = (locks & lock != 0).then(|| option_int(fd, libc::SOL_SOCKET, name).ok())??;
+    let is_set = locks & SOCK_RCVBUF_LOCK != 0;
+    let bytes = is_set.then(|| option_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF).ok())??;
     u32::try_from(bytes).ok()
 }
 

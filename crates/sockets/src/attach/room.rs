@@ -1,5 +1,6 @@
-//! What SO_SNDBUF and SO_RCVBUF mean for a ring: who has set one wants a writer to wait when about so
-//! much is on its way (socket(7)). Buffers that nobody has set grow in the kernel beyond a ring.
+//! What the sizes of the kernel's buffers mean for a ring: who has set one wants a writer to wait when about so
+//! much is on its way (socket(7)), and no more may lie in a ring than they take at once. A send buffer that nobody
+//! has set begins beyond a ring over the loopback device, unless the host allows it less (`tcp_wmem`, tcp(7)).
 
 use core::sync::atomic::Ordering::*;
 
@@ -28,7 +29,7 @@ pub fn bound_room(socket: &Socket, send: &mut SendSide) {
         return;
     };
     let ring = producer.ring();
-    let own = handles::send_buffer_set(socket.fd.load(Relaxed));
+    let own = handles::send_buffer(socket.fd.load(Relaxed));
     let most = (ring.capacity() - UNEVEN) as u64;
     let window = match outgoing.consumer.window.load(Relaxed) {
         0 => WINDOW_UNSET,

@@ -15,6 +15,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_child_owns_the_stream_after_its_parent_closed_it,
     accept_then_fork_serves_many_clients,
     a_childs_bytes_come_behind_those_that_fill_its_parents_buffer,
+    a_childs_bytes_come_behind_those_of_a_parent_that_has_closed,
     a_grandchild_uses_what_a_child_took_to_the_ring,
     a_child_that_touches_nothing_disturbs_nothing,
     many_children_come_and_go_beside_live_streams,
@@ -167,13 +168,28 @@ fn accept_then_fork_serves_many_clients(a: &Actor) {
     );
 }
 
-/// The ring has more than the kernel's buffers take at once, and nobody reads before the child has sent, or waits for
-/// room.
+/// The ring has as much as it takes, and nobody reads before the child has sent, or waits for room.
 fn a_childs_bytes_come_behind_those_that_fill_its_parents_buffer(a: &Actor) {
+    fill_before_a_child(a, false);
+}
+
+fn a_childs_bytes_come_behind_those_of_a_parent_that_has_closed(a: &Actor) {
+    fill_before_a_child(a, true);
+}
+
+fn fill_before_a_child(a: &Actor, closes: bool) {
     const CHILDS: &[u8] = b"child's";
-    for size in [4000, 60_000, 200_000] {
+    // With segments of 1000 bytes the kernel begins with a buffer that is smaller than a ring.
+    for size in [None, Some(4000), Some(60_000), Some(200_000)] {
         let place = a.listen();
+        a.server(|| {
+            if size.is_none() {
+                set_int(place.fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, 1000).value("TCP_MAXSEG");
+            }
+        });
+        a.meet();
         let s = a.pair(&place);
+        let about = |what: &str| format!("{size:?}: {what}");
         a.at_once(
             || {
                 assert_eq!(a.hear(), "full");
@@ -182,23 +198,28 @@ fn a_childs_bytes_come_behind_those_that_fill_its_parents_buffer(a: &Actor) {
                     all.extend_from_slice(&room[..count]);
                 }
                 let filled = all.strip_suffix(CHILDS).unwrap_or_default();
-                a.note(format!("{size}: filled"), !filled.is_empty());
-                a.note(
-                    format!("{size}: its parent's first"),
-                    filled.iter().all(|byte| *byte == b'p'),
-                );
+                a.note(about("filled"), !filled.is_empty());
+                a.note(about("its parent's first"), filled.iter().all(|byte| *byte == b'p'));
             },
             || {
-                a.note(format!("{size}: set"), set_int(s, SOL_SOCKET, SO_SNDBUF, size));
+                if let Some(size) = size {
+                    a.note(about("set"), set_int(s, SOL_SOCKET, SO_SNDBUF, size));
+                }
                 let bytes = vec![b'p'; 1 << 16];
                 while io::send(s, &bytes, libc::MSG_DONTWAIT).count().is_some() {}
                 let child = a.child("child", || {
-                    a.note(format!("{size}: sent"), io::send(s, CHILDS, 0));
+                    a.note(about("sent"), io::send(s, CHILDS, 0));
                 });
+                let close = || a.note(about("close"), socket::close(s));
                 a.until_at_rest(&[child]);
+                if closes {
+                    close();
+                }
                 a.tell("full");
-                a.note(format!("{size}: child"), wait_for(child));
-                a.note(format!("{size}: close"), socket::close(s));
+                a.note(about("child"), wait_for(child));
+                if !closes {
+                    close();
+                }
             },
         );
     }
