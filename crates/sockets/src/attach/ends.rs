@@ -386,7 +386,7 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     let lingers = handles::lingers(fd);
     let resets = resets || lingers == Some(0);
     if send.fin_pending && !resets {
-        return service::keep_after_close(socket, send, false);
+        return service::keep_after_close(socket, send, false, false);
     }
     let waits = lingers.is_some_and(|seconds| seconds > 0);
     if send.writer.on() != WriterOn::Ring || waits {
@@ -398,7 +398,7 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     } else {
         hold_fin(socket, send)
     };
-    held.unwrap_or(false) && service::keep_after_close(socket, send, resets)
+    held.unwrap_or(false) && service::keep_after_close(socket, send, resets, false)
 }
 
 /// Whether a close resets the connection, as far as the kernel knows.
@@ -503,13 +503,13 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
             let flushed = resend(socket, &mut send).unwrap_or(true);
             fin_if_due(socket, &mut send);
             if !flushed {
-                farewell.reset |= !ended && gives_up(socket);
+                farewell.reset |= alone && !ended && gives_up(socket);
                 // A reset drops what TCP has no room for.
-                let drops = alone && farewell.reset;
-                orphaned = !drops && service::keep_after_close(socket, &mut send, farewell.reset);
+                orphaned =
+                    !farewell.reset && service::keep_after_close(socket, &mut send, false, !alone);
             }
         }
-        if orphaned {
+        if orphaned && alone {
             wait::epoll::drop_from_kernel(&members);
         }
     }

@@ -64,6 +64,13 @@ impl Kin {
         self.number.store(0, Relaxed);
     }
 
+    /// What this process knows of it goes to another of its keepers.
+    pub fn hand_over(&self) -> Kin {
+        let handed = Kin::default();
+        handed.number.store(self.number.swap(0, SeqCst), SeqCst);
+        handed
+    }
+
     fn member(&self) -> Option<&'static Member> {
         let number = self.number.load(SeqCst);
         if number == 0 {

@@ -12,6 +12,7 @@ use shunt_stream::{Writer, WriterOn};
 use super::links::released;
 use super::{running, tag, Request, Work};
 use crate::attach::{self, Broken};
+use crate::inherit::Kin;
 use crate::pool::{SendSide, Socket};
 
 /// The sending half of a closed stream. The service has a descriptor of its own, and the slot,
@@ -30,11 +31,14 @@ pub struct Orphan {
     answers: bool,
     /// It was reset while TCP had no room for the rest, which a reset drops.
     dropped: bool,
+    /// Other processes have the stream, and go on with it behind what is sent here.
+    shared: Option<Kin>,
 }
 
 /// The stream's descriptor closes while bytes of the ring are not where TCP would have them. False
-/// if the service cannot keep one; otherwise the slot is its business.
-pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
+/// if the service cannot keep one; otherwise the slot is its business. Who has the stream besides (`shared`) is told
+/// when all is sent.
+pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool, shared: bool) -> bool {
     let (Some(link), Some(service)) = (socket.link(), running()) else { return false };
     let Ok(fd) = handles::duplicate_at_any_rate(socket.fd.load(Relaxed)) else { return false };
     let Some(producer) = send.producer.take() else {
@@ -46,8 +50,13 @@ pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool) -> b
     link.make_orphan(slot);
     service.orphans.lock().push(fd);
     let (ends, answers) = (send.fin_pending, false);
-    attach::incoming(link, slot).keep_reader();
-    let orphan = Orphan { fd, writer, producer, link, slot, resets, ends, answers, dropped: false };
+    let shared = shared.then(|| socket.kin.hand_over());
+    if shared.is_none() {
+        attach::incoming(link, slot).keep_reader();
+    }
+    let dropped = false;
+    let orphan =
+        Orphan { fd, writer, producer, link, slot, resets, ends, answers, dropped, shared };
     service.ask(Request::Finish(orphan));
     true
 }
@@ -127,6 +136,25 @@ impl Orphan {
         }
     }
 
+    /// Closes the connection, which nobody else has.
+    fn close(&self) {
+        let fd = self.fd;
+        if self.resets && self.ends {
+            handles::shut_writing(fd);
+        }
+        if self.resets {
+            // A reset drops what is not sent yet.
+            shunt_os::tcp::push(fd);
+            handles::close_will_reset(fd);
+        } else if shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes > 0) {
+            // The close is a reset, for what came since: a FIN came before it. Otherwise
+            // the close is the FIN: who has seen it is answered with resets at once.
+            handles::shut_writing(fd);
+        }
+        handles::close(fd);
+        attach::incoming(self.link, self.slot).reader_is_closed();
+    }
+
     /// The peer's process is gone.
     fn reader_died(&mut self) -> Result<(), Broken> {
         let tail = self.producer.tail();
@@ -156,8 +184,10 @@ impl Work {
     /// Something happened on an orphan's connection.
     pub(super) fn orphan_event(&mut self, fd: i32) {
         if shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes > 0) {
-            let of_fd = |orphan: &&mut Orphan| orphan.fd == fd && !orphan.resets && !orphan.answers;
-            self.orphans.iter_mut().filter(of_fd).for_each(Orphan::reset);
+            let is_answered = |orphan: &&mut Orphan| {
+                orphan.fd == fd && !orphan.resets && !orphan.answers && orphan.shared.is_none()
+            };
+            self.orphans.iter_mut().filter(is_answered).for_each(Orphan::reset);
         }
         self.finish_orphans();
     }
@@ -197,20 +227,14 @@ impl Work {
             Ok(true) | Err(Broken) => {
                 let fd = orphan.fd;
                 let _ = handles::epoll_ctl(service.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
-                if orphan.resets && orphan.ends {
-                    handles::shut_writing(fd);
+                match orphan.shared.take() {
+                    Some(kin) => {
+                        handles::close(fd);
+                        kin.announce();
+                        kin.let_go();
+                    }
+                    None => orphan.close(),
                 }
-                if orphan.resets {
-                    // A reset drops what is not sent yet.
-                    shunt_os::tcp::push(fd);
-                    handles::close_will_reset(fd);
-                } else if shunt_os::tcp::readable(fd).is_ok_and(|bytes| bytes > 0) {
-                    // The close is a reset, for what came since: a FIN came before it. Otherwise
-                    // the close is the FIN: who has seen it is answered with resets at once.
-                    handles::shut_writing(fd);
-                }
-                handles::close(fd);
-                attach::incoming(orphan.link, orphan.slot).reader_is_closed();
                 elsewhere::note();
                 orphan.producer.leave();
                 orphan.link.vacate(orphan.slot);

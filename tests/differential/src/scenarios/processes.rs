@@ -192,11 +192,16 @@ fn fill_before_a_child(a: &Actor, closes: bool) {
         let about = |what: &str| format!("{size:?}: {what}");
         a.at_once(
             || {
+                a.note(about("word"), io::send(s, b"word", 0));
+                a.tell("word");
                 assert_eq!(a.hear(), "full");
                 let (mut all, mut room) = (Vec::new(), vec![0; 1 << 16]);
-                while let Some(count @ 1..) = io::recv(s, &mut room, 0).count() {
+                let end = loop {
+                    let got = io::recv(s, &mut room, 0);
+                    let Some(count @ 1..) = got.count() else { break got };
                     all.extend_from_slice(&room[..count]);
-                }
+                };
+                a.note(about("end"), end);
                 let filled = all.strip_suffix(CHILDS).unwrap_or_default();
                 a.note(about("filled"), !filled.is_empty());
                 a.note(about("its parent's first"), filled.iter().all(|byte| *byte == b'p'));
@@ -205,10 +210,12 @@ fn fill_before_a_child(a: &Actor, closes: bool) {
                 if let Some(size) = size {
                     a.note(about("set"), set_int(s, SOL_SOCKET, SO_SNDBUF, size));
                 }
+                assert_eq!(a.hear(), "word");
                 let bytes = vec![b'p'; 1 << 16];
                 while io::send(s, &bytes, libc::MSG_DONTWAIT).count().is_some() {}
                 let child = a.child("child", || {
                     a.note(about("sent"), io::send(s, CHILDS, 0));
+                    a.note(about("its word"), receive_text(s, 4));
                 });
                 let close = || a.note(about("close"), socket::close(s));
                 a.until_at_rest(&[child]);
