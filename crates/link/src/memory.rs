@@ -29,9 +29,8 @@ const CONTROL_BYTES: usize = 512;
 const HEADER_BYTES: usize = 16;
 /// What of a ring's memory stays for the next stream in its slot.
 const WARM_BYTES: usize = 2 * PAGE;
-/// When a stream leaves its ring for a forked child or another program, what lies unread goes into the kernel's buffers
-/// at once, and what others write comes behind it: those hold some 4 MB by the kernel's usual settings (tcp_wmem).
-pub const RING_BYTES_MAX: u32 = 1 << 20;
+/// As much as a send buffer holds by the kernel's usual settings (tcp_wmem, tcp(7)).
+pub const RING_BYTES_MAX: u32 = 4 << 20;
 
 const _: () = assert!(size_of::<ReadyMap>() <= PAGE);
 const _: () = assert!(2 * size_of::<Direction>() + size_of::<Leaving>() <= CONTROL_BYTES);

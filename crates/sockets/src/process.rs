@@ -14,7 +14,11 @@ use crate::inherit;
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);
 static SECRET: AtomicU32 = AtomicU32::new(0);
-static RING_BYTES: AtomicU32 = AtomicU32::new(RING_BYTES_MAX);
+static RING_BYTES: AtomicU32 = AtomicU32::new(RING_BYTES_UNSET);
+
+/// Bytes of a ring that nobody has set. Where addresses are few, less: the kernel's buffer has the rest.
+const RING_BYTES_UNSET: u32 =
+    if cfg!(target_pointer_width = "64") { RING_BYTES_MAX } else { 1 << 20 };
 /// A copy: programs overwrite their environment (setproctitle).
 static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);
@@ -57,7 +61,6 @@ pub fn start() {
     }
     PRELOAD.store(setting(c"LD_PRELOAD").map_or(0, inherit::digest), Relaxed);
     *REPORT_DIR.lock() = setting(c"SHUNT_REPORT_DIR").map(<[u8]>::to_vec);
-    let is_ring = |bytes: u32| bytes.is_power_of_two() && (4096..=RING_BYTES_MAX).contains(&bytes);
     if let Some(bytes) = number_setting(c"SHUNT_RING_BYTES", is_ring) {
         RING_BYTES.store(bytes, Relaxed);
     }
@@ -132,7 +135,12 @@ pub fn in_vfork_child() -> bool {
     raw::getpid() != pid()
 }
 
-/// Bytes of one ring.
+/// Whether a ring may have so many bytes.
+pub fn is_ring(bytes: u32) -> bool {
+    bytes.is_power_of_two() && (4096..=RING_BYTES_MAX).contains(&bytes)
+}
+
+/// Bytes of one ring, at most.
 pub fn ring_bytes() -> u32 {
     RING_BYTES.load(Relaxed)
 }

@@ -95,7 +95,7 @@ pub struct Servers {
 }
 
 pub const WATCHDOG: Duration = Duration::from_secs(20);
-pub const RING_BYTES: [u32; 3] = [1 << 20, 1 << 14, 1 << 12];
+pub const RING_BYTES: [u32; 3] = [4 << 20, 1 << 14, 1 << 12];
 
 impl Servers {
     pub fn start(library: &Path, job: usize) -> Servers {

@@ -1,4 +1,4 @@
-//! Where addresses have 64 bits: the rings are mapped in a few parts, of more slots each, as streams come to them. A
+//! Where addresses have 64 bits: the rings are mapped in parts, each of as many slots as all before it, as streams come to them. A
 //! process of few streams has few addresses more, which it may look at (VmSize) or limit (RLIMIT_AS).
 
 use core::ptr::{null_mut, NonNull};
@@ -9,8 +9,9 @@ use shunt_os::Result;
 
 use super::Place;
 
-/// Each part ends before the slot of this number, or behind the last one.
-const ENDS: [u32; 6] = [2, 16, 128, 1024, 8192, u32::MAX];
+/// Each part ends before the slot of this number, or behind the last one (16384): all together are at most twice what
+/// streams have come to.
+const ENDS: [u32; 15] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, u32::MAX];
 
 /// Whether a ring more can be mapped: addresses do not run out.
 pub fn has_room() -> bool {

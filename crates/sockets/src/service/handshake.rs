@@ -129,7 +129,7 @@ impl Work {
     ) -> Result<State, Reason> {
         let owner = self.owner(tuple, control)?;
         let own_bell = handles::eventfd().map_err(|_| Reason::NoDescriptors)?;
-        let message = Message { tuple: *tuple, ..Message::of(Kind::Hello, NO_SLOT) };
+        let message = Message { tuple: *tuple, ..Message::of(Kind::Hello, process::ring_bytes()) };
         match show(socket, generation, |fd| {
             handles::send_message(control, &message.encode(), &[fd, own_bell])
         }) {
@@ -241,8 +241,9 @@ impl Work {
         let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
         let before = self.links_to(who.pid);
         let slots = (SLOTS_FIRST << (2 * before.min(3))).min(SLOTS_MAX);
-        let (memory, memfd) =
-            Memory::create(slots, process::ring_bytes()).map_err(|_| Reason::NoMemory)?;
+        let asked = Some(message.slot).filter(|bytes| process::is_ring(*bytes));
+        let ring_bytes = process::ring_bytes().min(asked.ok_or(Reason::RefusedByPeer)?);
+        let (memory, memfd) = Memory::create(slots, ring_bytes).map_err(|_| Reason::NoMemory)?;
         let opened =
             handles::eventfd().and_then(|own| Ok((own, handles::duplicate(received.passed[1])?)));
         let Ok((own_bell, peer_bell)) = opened else {

@@ -206,6 +206,19 @@ pub fn a_ring_of_liburings_for_files_leaves_streams_on_rings(stage: &Stage) -> O
     beside_a_ring(stage, "files")
 }
 
+/// Kernel TCP takes 3.9 to 4.3 MB on one host before it says EAGAIN (tcp_wmem), and there are clients that take an
+/// EAGAIN for an overloaded server (Cassandra's in Python).
+pub fn sends_that_may_not_wait_have_as_much_room_as_tcps(stage: &Stage) -> Outcome {
+    const BYTES: u32 = 2_500_000;
+    let program = compiled(stage, "burst", "burst.c", &[])?;
+    let (port, bytes) = (stage.port(), BYTES.to_string());
+    let server = stage.application(&program).args(["server", &port.to_string()]);
+    let mut server = server.listening_on(port)?;
+    let client = stage.peer(&program).args(["client", &port.to_string(), &bytes]);
+    says(&client.text()?, "all had room")?;
+    server.ends_well()
+}
+
 fn beside_a_ring(stage: &Stage, how: &str) -> Outcome {
     let server = compiled(stage, "uring", "uring.c", &["-luring"])
         .map_err(|failure| format!("{failure}: apt-get install liburing-dev"))?;

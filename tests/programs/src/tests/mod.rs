@@ -53,4 +53,5 @@ pub const ALL: &[Test] = tests![
     builds::modules_bound_to_libc_carry,
     builds::a_ring_that_liburing_makes_late_carries,
     builds::a_ring_of_liburings_for_files_leaves_streams_on_rings,
+    builds::sends_that_may_not_wait_have_as_much_room_as_tcps,
 ];
