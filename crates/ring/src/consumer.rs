@@ -178,6 +178,26 @@ impl Consumer {
         self.direction().wake.take_space_waiters()
     }
 
+    /// As [`take_space_waiters`](Self::take_space_waiters), unless there is more unread than the writer's
+    /// [low water](crate::Producer::set_low_water): then it finds no room that is worth a wake-up, and is woken by a later
+    /// release.
+    #[inline(always)]
+    pub fn take_space_waiters_at_low_water(&mut self) -> Result<u32, Corrupt> {
+        if !self.direction().wake.space_is_wanted() {
+            return Ok(0);
+        }
+        self.take_waiters_of_low_water()
+    }
+
+    #[cold]
+    fn take_waiters_of_low_water(&mut self) -> Result<u32, Corrupt> {
+        let unread = self.available_fresh()? as u64;
+        if unread > self.direction().wake.low_water.load(Relaxed) {
+            return Ok(0);
+        }
+        Ok(self.take_space_waiters())
+    }
+
     /// Announces a sleep for data; the caller looks again before it sleeps. Returns the wake word.
     #[inline]
     pub fn want_data(&self, bit: u32) -> u32 {

@@ -71,6 +71,15 @@ impl WakeLine {
         take(&self.space_wanted, Point::SpaceWaker)
     }
 
+    /// After publishing for the writer: whether [`take_space_waiters`](Self::take_space_waiters) has something to
+    /// take, which nobody else does.
+    #[inline(always)]
+    pub fn space_is_wanted(&self) -> bool {
+        // SYNC space_wanted -> WakeLine::want_space: as above.
+        fence(Point::LowWaterWaker);
+        self.space_wanted.load(Relaxed) & WAYS != 0
+    }
+
     /// As [`take_data_sleepers`](Self::take_data_sleepers), for the writer.
     pub fn take_space_sleepers(&self) -> bool {
         fence(Point::SpaceWaker);

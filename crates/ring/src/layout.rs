@@ -58,7 +58,8 @@ pub struct WakeLine {
     /// Offset behind the last byte that the writer keeps from its reader for a while, which is to have it if the writer
     /// dies meanwhile; stored by the writer alone. No more than the tail if there is none.
     pub held: AtomicU64,
-    spare: [u64; 1],
+    /// How many bytes are unread at most where a writer that waits for space is woken; stored by the writer alone.
+    pub low_water: AtomicU64,
 }
 
 /// One direction of a stream: everything but its bytes.
@@ -111,7 +112,7 @@ impl Default for WakeLine {
             marked_at: AtomicU64::new(0),
             going_to: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            spare: [0; 1],
+            low_water: AtomicU64::new(0),
         }
     }
 }
@@ -140,5 +141,5 @@ const _: () = {
     assert!(offset_of!(WakeLine, space_wanted) == 12);
     assert!(offset_of!(WakeLine, origin) == 16 && offset_of!(WakeLine, shut) == 24);
     assert!(offset_of!(WakeLine, marked_at) == 32 && offset_of!(WakeLine, going_to) == 40);
-    assert!(offset_of!(WakeLine, held) == 48);
+    assert!(offset_of!(WakeLine, held) == 48 && offset_of!(WakeLine, low_water) == 56);
 };

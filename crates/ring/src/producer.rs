@@ -245,6 +245,11 @@ impl Producer {
         self.room = bytes.clamp(1, self.bytes.capacity());
     }
 
+    /// A writer that waits for space is woken when no more than `unread` bytes lie in the ring.
+    pub fn set_low_water(&mut self, unread: u64) {
+        self.direction().wake.low_water.store(unread, Relaxed);
+    }
+
     /// How many bytes the reader has not taken yet, as of now.
     pub fn unread(&mut self) -> Result<u64, Corrupt> {
         self.refresh()?;

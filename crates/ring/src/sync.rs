@@ -31,6 +31,7 @@ pub(crate) enum Point {
     DataWaker,
     SpaceWaiter,
     SpaceWaker,
+    LowWaterWaker,
     MarkPublish,
     MarkObserve,
     SummaryPublish,

@@ -8,7 +8,7 @@ use shunt_ring::{Consumer, FUTEX};
 use shunt_stream::{End, Words};
 
 use super::piece::part_of;
-use super::{incoming, wake, worth_telling, SlotWords};
+use super::{incoming, wake, SlotWords};
 use crate::carrier::Half;
 use crate::parts::up_to;
 use crate::{Failure, How, Part, Received, Wait};
@@ -140,9 +140,9 @@ impl Receiver {
     /// [`Sender::has_room`]: super::Sender::has_room
     #[inline(always)]
     fn released(&mut self) -> Result<(), Failure> {
-        let capacity = self.ring.capacity();
-        if self.ring.available()? <= capacity - worth_telling(capacity) {
-            self.wake_sender();
+        let bits = self.ring.take_space_waiters_at_low_water()?;
+        if bits != 0 {
+            wake(self.link, self.slot, bits, &self.ring.direction().wake.space_wanted);
         }
         Ok(())
     }

@@ -33,7 +33,16 @@ impl Sender {
         // SAFETY: the caller's promise; `Memory` checked that the size is a power of two.
         let ring = unsafe { Producer::attach(words, data, memory.ring_bytes()) };
         memory.note_touched(slot, side, u32::MAX);
-        Sender { ring, link, slot }
+        let mut sender = Sender { ring, link, slot };
+        sender.set_room(u64::from(memory.ring_bytes()));
+        sender
+    }
+
+    /// Lets no more than `bytes` lie unread. A writer that waits is woken when a quarter of that is free.
+    pub fn set_room(&mut self, bytes: u64) {
+        self.ring.set_room(bytes);
+        let room = self.ring.room();
+        self.ring.set_low_water((room - worth_telling(room)) as u64);
     }
 
     /// The ring itself, for what only a ring can: a segment's start, a read(2) straight into it.

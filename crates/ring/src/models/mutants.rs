@@ -39,6 +39,7 @@ mutants! {
     data_waker_without_full_fence_is_caught: DataWaker breaks no_lost_wakeup::for_data;
     space_waiter_without_full_fence_is_caught: SpaceWaiter breaks no_lost_wakeup::for_space;
     space_waker_without_full_fence_is_caught: SpaceWaker breaks no_lost_wakeup::for_space;
+    low_water_waker_without_full_fence_is_caught: LowWaterWaker breaks no_lost_wakeup::for_space_at_low_water;
     mark_set_relaxed_is_caught: MarkPublish breaks ready_map::marks_carry_what_was_done;
     mark_taken_relaxed_is_caught: MarkObserve breaks ready_map::marks_carry_what_was_done;
     summary_set_relaxed_is_caught: SummaryPublish breaks ready_map::summary_leads_to_the_mark;

@@ -60,6 +60,35 @@ pub(super) fn for_space() {
     reader.join().unwrap();
 }
 
+/// A writer that sleeps until as much is free as it is to be woken for, against two reads of which the second frees
+/// that.
+pub(super) fn for_space_at_low_water() {
+    let (shared, futex) = (Shared::new(2), Arc::new(Futex::new()));
+    let mut producer = shared.producer();
+    producer.set_low_water(0);
+    assert_eq!(write(&mut producer, &[7, 8]), 2);
+    let mut consumer = shared.consumer();
+    let reader = thread::spawn({
+        let (shared, futex) = (shared.clone(), futex.clone());
+        move || {
+            for byte in [[7], [8]] {
+                assert_eq!(read(&mut consumer, 1), byte);
+                if consumer.take_space_waiters_at_low_water().unwrap() & FUTEX != 0 {
+                    futex.wake();
+                }
+            }
+            drop(shared);
+        }
+    });
+    while producer.free_at_least(2).unwrap() < 2 {
+        let word = producer.want_space(FUTEX);
+        if producer.free_at_least(2).unwrap() < 2 {
+            futex.wait(&shared.direction.wake.space_wanted, word);
+        }
+    }
+    reader.join().unwrap();
+}
+
 /// A reader in a wait set, through the ready map and the bell of its link, against two writes.
 fn for_data_in_a_wait_set() {
     const SLOT: u32 = 70;
@@ -247,6 +276,11 @@ fn a_sleeping_reader_is_woken_by_data() {
 #[test]
 fn a_sleeping_writer_is_woken_by_space() {
     explore(for_space);
+}
+
+#[test]
+fn a_sleeping_writer_is_woken_at_low_water() {
+    explore(for_space_at_low_water);
 }
 
 #[test]

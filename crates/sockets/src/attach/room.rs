@@ -28,9 +28,8 @@ pub fn bound_room(socket: &Socket, send: &mut SendSide) {
     let (Some(outgoing), Some(producer)) = (direction(socket, true), &mut send.producer) else {
         return;
     };
-    let ring = producer.ring();
     let own = handles::send_buffer(socket.fd.load(Relaxed));
-    let most = (ring.capacity() - UNEVEN) as u64;
+    let most = (producer.ring().capacity() - UNEVEN) as u64;
     let window = match outgoing.consumer.window.load(Relaxed) {
         0 => WINDOW_UNSET,
         // Half of a buffer is for what the kernel keeps beside bytes (tcp(7), tcp_adv_win_scale).
@@ -39,8 +38,8 @@ pub fn bound_room(socket: &Socket, send: &mut SendSide) {
     // No more than the kernel takes at once, whose sizes count its own words as well: what another holder of the
     // stream writes comes behind it, when the stream leaves its ring.
     let room = own.map_or(most, |own| u64::from(own - own / 16).saturating_add(window));
-    ring.set_room(room.max(ROOM_MIN).min(most));
-    socket.room.store(ring.room() as u32, Relaxed);
+    producer.set_room(room.max(ROOM_MIN).min(most));
+    socket.room.store(producer.ring().room() as u32, Relaxed);
 }
 
 /// SO_SNDBUF or SO_RCVBUF was set.

@@ -426,7 +426,7 @@ fn wait(
             Err(ended) => return ended,
         };
     let word = direction.wake.want_space(FUTEX);
-    if watch.changed(socket) {
+    if watch.is_worth_another(socket) {
         return None;
     }
     let limit = handles::option_timeout(fd, libc::SO_SNDTIMEO);

@@ -119,7 +119,7 @@ impl Patience {
             return Err(Some(Outcome::Failed(libc::EAGAIN)));
         }
         let direction = watch.direction.ok_or(None)?;
-        if self.spin(policy, || watch.changed(socket)) {
+        if self.spin(policy, || watch.is_worth_another(socket)) {
             return Err(None);
         }
         let fd = socket.fd.load(Relaxed);
@@ -498,10 +498,29 @@ impl Watch {
         }
     }
 
+    /// Whether another attempt finds something. Of a ring that was full, only if it has room that is worth it, of
+    /// which a sleeper is told as well.
+    #[inline]
+    pub fn is_worth_another(&self, socket: &Socket) -> bool {
+        let crowded = |direction: &Direction| {
+            let unread = direction.tail().wrapping_sub(direction.head());
+            unread > direction.wake.low_water.load(Relaxed)
+        };
+        let is_crowded = self.outgoing && self.direction.is_some_and(crowded);
+        self.changed_but(socket, !is_crowded)
+    }
+
     #[inline]
     pub fn changed(&self, socket: &Socket) -> bool {
+        self.changed_but(socket, true)
+    }
+
+    /// Whether anything changed; the other side's word only if it `counts`.
+    #[inline]
+    fn changed_but(&self, socket: &Socket, counts: bool) -> bool {
         self.direction.is_none_or(|direction| {
-            Watch::cursor(direction, self.outgoing) != self.cursor || direction.end() != self.end
+            counts && Watch::cursor(direction, self.outgoing) != self.cursor
+                || direction.end() != self.end
         }) || socket.mode() != Mode::Attached
             || !core::ptr::eq(socket.link.load(SeqCst), self.link)
     }
