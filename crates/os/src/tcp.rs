@@ -78,6 +78,11 @@ fn unsent(fd: i32) -> Result<u64> {
     queue(fd, SIOCOUTQNSD)
 }
 
+/// Bytes that were written and not acknowledged yet (SIOCOUTQ).
+pub fn unacknowledged(fd: i32) -> Result<u64> {
+    queue(fd, libc::TIOCOUTQ)
+}
+
 /// Whether a close now finds nothing to answer with a reset. Urgent bytes count, which SIOCINQ leaves
 /// out, taken or not, as long as the program has not read past them.
 pub fn has_read_all(fd: i32) -> bool {

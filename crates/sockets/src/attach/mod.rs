@@ -38,7 +38,7 @@ pub use fin::{
 };
 pub use leave::{leave, leave_all, leave_soon, settle_on_tcp};
 pub use remains::{share_remains, take_up_remains};
-pub use room::{sizes_changed, WINDOW_UNSET};
+pub use room::{sizes_changed, widen_room, WINDOW_UNSET};
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
     ask_to_stop, has_unread, is_seen, may_leave_unread, reset_unread, reset_unread_at_exec,

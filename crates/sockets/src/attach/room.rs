@@ -5,8 +5,9 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::UNEVEN;
-use shunt_os::handles;
+use shunt_os::{handles, tcp};
 
+use super::stop::is_seen;
 use crate::pool::{Mode, SendSide, Socket};
 use crate::wait::blocking::direction;
 
@@ -23,23 +24,55 @@ pub fn announce_window(socket: &Socket) {
     }
 }
 
-/// Bounds what lies unread in the outgoing ring.
-pub fn bound_room(socket: &Socket, send: &mut SendSide) {
-    let (Some(outgoing), Some(producer)) = (direction(socket, true), &mut send.producer) else {
-        return;
-    };
-    let own = handles::send_buffer(socket.fd.load(Relaxed));
-    let most = (producer.ring().capacity() - UNEVEN) as u64;
-    let window = match outgoing.consumer.window.load(Relaxed) {
+/// How much may lie unread in the outgoing ring: no more than the kernel takes at once, whose sizes count its own words
+/// as well. What another holder of the stream writes comes behind it, when the stream leaves its ring.
+///
+/// Until the reader has come to the ring, what it has not read by TCP is in the kernel's buffers, too.
+fn room(socket: &Socket, has_crossed: bool) -> Option<u64> {
+    let window = match direction(socket, true)?.consumer.window.load(Relaxed) {
         0 => WINDOW_UNSET,
         // Half of a buffer is for what the kernel keeps beside bytes (tcp(7), tcp_adv_win_scale).
         window => window / 2,
     };
-    // No more than the kernel takes at once, whose sizes count its own words as well: what another holder of the
-    // stream writes comes behind it, when the stream leaves its ring.
-    let room = own.map_or(most, |own| u64::from(own - own / 16).saturating_add(window));
+    let fd = socket.fd.load(Relaxed);
+    let Some(own) = handles::send_buffer(fd) else { return Some(u64::MAX) };
+    let own = u64::from(own - own / 16);
+    Some(if has_crossed {
+        own.saturating_add(window)
+    } else {
+        own.saturating_sub(tcp::unacknowledged(fd).unwrap_or(0))
+    })
+}
+
+/// Before the stream goes up: whether the ring may have a message or two, as TCP could take them now.
+pub fn has_room_to_go_up(socket: &Socket) -> bool {
+    room(socket, false).is_some_and(|room| room >= ROOM_MIN)
+}
+
+/// Bounds what lies unread in the outgoing ring.
+pub fn bound_room(socket: &Socket, send: &mut SendSide) {
+    let has_crossed = has_crossed(socket);
+    let (Some(room), Some(producer)) = (room(socket, has_crossed), &mut send.producer) else {
+        return;
+    };
+    let most = (producer.ring().capacity() - UNEVEN) as u64;
     producer.set_room(room.max(ROOM_MIN).min(most));
     socket.room.store(producer.ring().room() as u32, Relaxed);
+    send.is_narrow = !has_crossed;
+}
+
+/// The ring has no more room: whether it has, since its reader came to it.
+#[cold]
+pub fn widen_room(socket: &Socket, send: &mut SendSide) -> bool {
+    let may_widen = send.is_narrow && has_crossed(socket);
+    if may_widen {
+        bound_room(socket, send);
+    }
+    may_widen
+}
+
+fn has_crossed(socket: &Socket) -> bool {
+    socket.link().is_some_and(|link| is_seen(link, socket.slot.load(Relaxed)))
 }
 
 /// SO_SNDBUF or SO_RCVBUF was set.

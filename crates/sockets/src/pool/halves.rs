@@ -76,6 +76,8 @@ pub struct SendSide {
     pub failed: Option<i32>,
     /// The FIN waits until the ring's bytes are sent again.
     pub fin_pending: bool,
+    /// The ring's room was reckoned before its reader came to it.
+    pub is_narrow: bool,
     /// Looks at a full ring since its reader was asked to stop; 0 if it was not, or has moved since.
     pub looks_for_stop: u32,
     /// While [`full`](Socket::full): the reader's cursor as it was seen last.
@@ -151,6 +153,7 @@ impl SendSide {
             failed: None,
             looks_for_stop: 0,
             full_head: 0,
+            is_narrow: false,
             held_since_ns: 0,
             is_held_watched: false,
             told: Told::NOTHING,

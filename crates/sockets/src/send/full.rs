@@ -7,7 +7,7 @@ use shunt_stats::Reason;
 use shunt_stream::WriterOn;
 
 use crate::attach::{
-    self, ask_to_stop, break_stream, go_down, may_leave_unread, observe_writer, resend,
+    self, ask_to_stop, break_stream, go_down, may_leave_unread, observe_writer, resend, widen_room,
     ANSWER_NS_MAX,
 };
 use crate::pool::{Mode, SendSide, Socket};
@@ -53,7 +53,10 @@ pub fn is_full(index: u32, socket: &'static Socket) -> bool {
 
 /// Whether a ring that was [full](Socket::full) has room worth telling of. The lock is held.
 pub fn has_room(socket: &Socket, side: &mut SendSide) -> bool {
-    let room = side.producer.as_mut().is_none_or(|producer| producer.has_room().unwrap_or(true));
+    let has_room = |side: &mut SendSide| {
+        side.producer.as_mut().is_none_or(|producer| producer.has_room().unwrap_or(true))
+    };
+    let room = has_room(side) || widen_room(socket, side) && has_room(side);
     if room {
         socket.full.store(false, Relaxed);
     }

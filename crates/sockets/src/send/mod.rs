@@ -300,6 +300,9 @@ fn attempt(
             count_sent(socket, total);
             Ok(Attempt::Took(total))
         }
+        Ok(Sent::Full) if attach::widen_room(socket, side) => {
+            attempt((index, socket), side, request, already, heard)
+        }
         // A reader that left since we observed is found by the next attempt.
         Ok(Sent::Full) | Err(Failure::Left) => Ok(Attempt::Full),
         Err(_) => Err(Broken),
