@@ -126,6 +126,29 @@ fn a_sender_is_woken_for_a_quarter_of_the_ring_and_not_for_less() {
     assert_eq!(space_wanted(&far) & FUTEX, 0);
 }
 
+#[test]
+fn a_sender_that_may_have_less_unread_is_woken_for_a_quarter_of_that() {
+    let (mut near, mut far) = <ShmSubject>::pair();
+    near.sender.set_room(RING as u64 / 2);
+    assert_eq!(send(&mut near.sender, &[1; RING]), Ok(Sent::Took(RING / 2)));
+    near.sender.ring().want_space(FUTEX);
+    assert_eq!(receive(&mut far.receiver, &mut [0; RING / 8 - 1], How::TAKE), got(RING / 8 - 1));
+    assert_ne!(space_wanted(&far) & FUTEX, 0);
+    assert_eq!(receive(&mut far.receiver, &mut [0], How::TAKE), got(1));
+    assert_eq!(space_wanted(&far) & FUTEX, 0);
+}
+
+#[test]
+fn a_sender_is_not_woken_by_a_receiver_that_knows_of_less_than_is_there() {
+    let (mut near, mut far) = <ShmSubject>::pair();
+    assert_eq!(send(&mut near.sender, &[1; RING / 2]), Ok(Sent::Took(RING / 2)));
+    assert_eq!(receive(&mut far.receiver, &mut [0], How::TAKE), got(1));
+    assert_eq!(send(&mut near.sender, &[1; RING]), Ok(Sent::Took(RING / 2 + 1)));
+    near.sender.ring().want_space(FUTEX);
+    assert_eq!(receive(&mut far.receiver, &mut [0], How::TAKE), got(1));
+    assert_ne!(space_wanted(&far) & FUTEX, 0);
+}
+
 /// Shows [`WHOLE`] bytes, of a send that goes on for `more`.
 fn show(sender: &mut crate::shm::Sender, more: usize) {
     let bytes = [1; WHOLE];

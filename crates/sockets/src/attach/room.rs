@@ -57,7 +57,6 @@ pub fn bound_room(socket: &Socket, send: &mut SendSide) {
     };
     let most = (producer.ring().capacity() - UNEVEN) as u64;
     producer.set_room(room.max(ROOM_MIN).min(most));
-    socket.room.store(producer.ring().room() as u32, Relaxed);
     send.is_narrow = !has_crossed;
 }
 

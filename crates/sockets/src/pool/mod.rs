@@ -132,8 +132,6 @@ pub struct Socket {
     pub unmanaged: AtomicBool,
     /// A send that may not wait found the ring full, and no quarter of it has been seen free since.
     pub full: AtomicBool,
-    /// How many bytes may lie unread in the outgoing ring; 0 is all it holds.
-    pub room: AtomicU32,
     /// The peer's process died and left bytes unread in the ring, which the kernel did not know of: the error
     /// that this is to be, and that the kernel takes for another. ECONNRESET; EPIPE behind a FIN that was held
     /// back; 0 if nothing is.
@@ -243,7 +241,6 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.kin.forget();
     socket.slot.store(shunt_link::VACANT, Relaxed);
     socket.full.store(false, Relaxed);
-    socket.room.store(0, Relaxed);
     socket.death_error.store(0, Relaxed);
     socket.told_reset.store(false, Relaxed);
     socket.is_corked.store(false, Relaxed);
@@ -358,7 +355,6 @@ impl Socket {
             unmanaged: AtomicBool::new(false),
             fulls: AtomicU32::new(0),
             full: AtomicBool::new(false),
-            room: AtomicU32::new(0),
             death_error: AtomicI32::new(0),
             told_reset: AtomicBool::new(false),
             is_corked: AtomicBool::new(false),

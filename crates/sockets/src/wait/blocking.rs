@@ -470,6 +470,13 @@ pub fn direction(socket: &Socket, outgoing: bool) -> Option<&'static Direction> 
     Some(unsafe { link.memory.direction(slot, writer).as_ref() })
 }
 
+/// Whether a ring that was full has room that is worth a wake-up, without its lock.
+#[inline]
+pub fn has_room(direction: &Direction) -> bool {
+    let unread = direction.tail().wrapping_sub(direction.head());
+    unread <= direction.wake.low_water.load(Relaxed)
+}
+
 /// The words of one direction as they were before an attempt: what changed since is worth another.
 pub struct Watch {
     link: *const Link,
@@ -502,12 +509,8 @@ impl Watch {
     /// which a sleeper is told as well.
     #[inline]
     pub fn is_worth_another(&self, socket: &Socket) -> bool {
-        let crowded = |direction: &Direction| {
-            let unread = direction.tail().wrapping_sub(direction.head());
-            unread > direction.wake.low_water.load(Relaxed)
-        };
-        let is_crowded = self.outgoing && self.direction.is_some_and(crowded);
-        self.changed_but(socket, !is_crowded)
+        let counts = !self.outgoing || self.direction.is_none_or(has_room);
+        self.changed_but(socket, counts)
     }
 
     #[inline]

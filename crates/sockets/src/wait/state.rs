@@ -2,7 +2,6 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::worth_telling;
 use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
 use shunt_ring::WAIT_SET;
@@ -147,8 +146,8 @@ pub fn look(socket: &'static Socket, events: u32, edges: bool) -> Option<State> 
     })
 }
 
-/// `wants_room`: whether the stream is writable is asked for. It is with [`worth_telling`] of room, as to the kernel,
-/// for a program may take it for room for a message.
+/// `wants_room`: whether the stream is writable is asked for. It is with room that is worth a wake-up, as to the kernel, for
+/// a program may take it for room for a message.
 fn halves(socket: &'static Socket, wants_room: bool) -> Result<Option<Halves>, Broken> {
     let mut halves = Halves {
         readable: false,
@@ -242,11 +241,8 @@ fn halves(socket: &'static Socket, wants_room: bool) -> Result<Option<Halves>, B
             if socket.full.load(Relaxed) {
                 halves.writable = send::has_room(socket, &mut side);
             } else {
-                let has_room = side.producer.as_mut().map_or(Ok(true), |producer| {
-                    let ring = producer.ring();
-                    let enough = worth_telling(ring.room());
-                    ring.free_at_least(enough).map(|free| free >= enough)
-                });
+                let producer = side.producer.as_mut();
+                let has_room = producer.map_or(Ok(true), |producer| producer.has_room());
                 halves.writable = has_room.map_err(|_| Broken)?;
                 halves.just_full = !halves.writable;
             }

@@ -9,7 +9,6 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
 use libc::{nfds_t, pollfd, sigset_t};
-use shunt_carriers::shm::worth_telling;
 use shunt_link::Link;
 use shunt_os::critical::{self, Handled};
 use shunt_os::{clock, handles, park, raw, real, set_errno, threads};
@@ -466,15 +465,7 @@ fn changed(list: &[pollfd]) -> bool {
 
 /// For a ring that was full, without its lock.
 fn may_have_room(socket: &Socket) -> bool {
-    let (Some(link), Some(direction)) = (socket.link(), blocking::direction(socket, true)) else {
-        return true;
-    };
-    let capacity = match socket.room.load(Relaxed) {
-        0 => link.memory.ring_bytes() as usize,
-        room => room as usize,
-    };
-    let most = (capacity - worth_telling(capacity)) as u64;
-    direction.tail().wrapping_sub(direction.head()) <= most
+    blocking::direction(socket, true).is_none_or(blocking::has_room)
 }
 
 /// What a thread that sleeps has beside its list.
