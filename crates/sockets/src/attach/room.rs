@@ -70,8 +70,12 @@ pub fn widen_room(socket: &Socket, send: &mut SendSide) -> bool {
     may_widen
 }
 
+/// Whether the reader has taken all that came by TCP before the ring.
 fn has_crossed(socket: &Socket) -> bool {
-    socket.link().is_some_and(|link| is_seen(link, socket.slot.load(Relaxed)))
+    let (Some(link), Some(outgoing)) = (socket.link(), direction(socket, true)) else {
+        return false;
+    };
+    is_seen(link, socket.slot.load(Relaxed)) && outgoing.head() >= outgoing.up_at()
 }
 
 /// SO_SNDBUF or SO_RCVBUF was set.
