@@ -9,9 +9,13 @@ use shunt_link::{Link, Side};
 use shunt_ring::Direction;
 use shunt_stream::Words;
 
-/// Who has shut a direction down.
+/// Who has shut a direction down: the program, whose FIN is held back or about to be sent, or the end of its process.
 const BY_PROGRAM: u64 = 1;
 const BY_ITS_END: u64 = 2;
+/// The program, and TCP has the FIN.
+const BY_TCP: u64 = 3;
+/// The program, and the connection was reset before the FIN could be sent.
+const IN_VAIN: u64 = 4;
 
 /// The words of one direction of a slot, for [`Writer`](shunt_stream::Writer) and
 /// [`Reader`](shunt_stream::Reader). The mapping outlives every stream in it.
@@ -116,9 +120,26 @@ impl SlotWords {
         self.direction().wake.shut.load(Relaxed) != 0
     }
 
-    /// Whether the writer's program has shut the direction down: what its process does then comes behind the FIN.
-    pub fn writer_shut_by_program(&self) -> bool {
+    /// Whether the writer's program has shut the direction down, of which TCP has not heard: what its process does then
+    /// comes behind the FIN.
+    pub fn fin_is_due(&self) -> bool {
         self.direction().wake.shut.load(Relaxed) == BY_PROGRAM
+    }
+
+    /// TCP has the FIN, and knows what comes behind it.
+    pub fn fin_is_sent(&self) {
+        let shut = &self.direction().wake.shut;
+        let _ = shut.compare_exchange(BY_PROGRAM, BY_TCP, SeqCst, Relaxed);
+    }
+
+    /// The connection is reset, and the FIN would not have come to the reader before.
+    pub fn drop_fin(&self) {
+        self.direction().wake.shut.store(IN_VAIN, SeqCst);
+    }
+
+    /// Whether that was so.
+    pub fn fin_is_dropped(&self) -> bool {
+        self.direction().wake.shut.load(Relaxed) == IN_VAIN
     }
 
     /// The program shuts the direction down: says so to the reader, before the FIN is sent.

@@ -11,7 +11,7 @@ use shunt_stats::Reason;
 use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Words, WriterOn};
 
 use super::anew::look_anew;
-use super::fin::{fin_if_due, hold_fin};
+use super::fin::{drop_fin, fin_if_due, hold_fin};
 use super::leave::{await_answer, leave};
 use super::remains::{finish_for_dead, put_behind_tcp};
 use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
@@ -181,8 +181,8 @@ pub fn error_of_death(socket: &Socket) -> Option<i32> {
 /// Whether a reset of which the kernel tells came behind the end of the peer's bytes: its FIN was held back, or was
 /// not sent. It is a broken pipe then, as behind a FIN.
 pub fn is_behind_shutdown(socket: &Socket) -> bool {
-    let by_program = |link| incoming(link, socket.slot.load(Relaxed)).writer_shut_by_program();
-    !socket.shut_writing.load(Relaxed) && socket.link().is_some_and(by_program)
+    let is_due = |link| incoming(link, socket.slot.load(Relaxed)).fin_is_due();
+    !socket.shut_writing.load(Relaxed) && socket.link().is_some_and(is_due)
 }
 
 /// The peer died with bytes unread: this process is to be told of a reset, and whoever shares the stream.
@@ -389,12 +389,16 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
         return service::keep_after_close(socket, send, false, false);
     }
     let waits = lingers.is_some_and(|seconds| seconds > 0);
+    let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
+    let fits = few_unread(socket, send);
+    if let (true, Ok(false)) = (resets, &fits) {
+        drop_fin(socket, send);
+    }
     if send.writer.on() != WriterOn::Ring || waits {
         return false;
     }
-    let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
     let held = if resets {
-        few_unread(socket, send).and_then(|few| Ok(few && ask_to_stop(socket, send, None)?))
+        fits.and_then(|few| Ok(few && ask_to_stop(socket, send, None)?))
     } else {
         hold_fin(socket, send)
     };

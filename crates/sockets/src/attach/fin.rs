@@ -19,7 +19,20 @@ pub(super) fn fin_if_due(socket: &Socket, send: &mut SendSide) {
     if send.fin_pending && send.writer.on() == WriterOn::Tcp {
         send.fin_pending = false;
         handles::shut_writing(socket.fd.load(Relaxed));
+        if let Some(link) = socket.link() {
+            outgoing(link, socket.slot.load(Relaxed)).fin_is_sent();
+        }
         elsewhere::note();
+    }
+}
+
+/// The connection is about to be reset: a FIN behind more bytes than the peer's window takes would not have come
+/// before.
+pub(super) fn drop_fin(socket: &Socket, send: &mut SendSide) {
+    if core::mem::take(&mut send.fin_pending) {
+        if let Some(link) = socket.link() {
+            outgoing(link, socket.slot.load(Relaxed)).drop_fin();
+        }
     }
 }
 

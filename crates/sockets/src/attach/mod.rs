@@ -123,6 +123,7 @@ pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> Re
         socket.unmanaged.store(true, Relaxed);
         if socket.shut_writing.load(Relaxed) {
             outgoing(link, slot).shut_writer();
+            outgoing(link, slot).fin_is_sent();
         }
         if let Some(entry) = socket.entry() {
             entry.peer_is_shunt();

@@ -465,7 +465,7 @@ fn attempt(
                     }
                 }
                 attach::report_drained(socket, recv);
-                if recv.peer_shut {
+                if recv.peer_shut && !words.fin_is_dropped() {
                     return Ok(Attempt::Got(0));
                 }
                 if !blocking::companion_ended(socket) {
@@ -479,7 +479,7 @@ fn attempt(
             }
             ReaderOn::Ring => {}
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
-                if recv.peer_shut && !recv.fin_held {
+                if recv.peer_shut && !recv.fin_held && !words.fin_is_dropped() {
                     // Its FIN may not be here yet.
                     return Ok(Attempt::Got(0));
                 }

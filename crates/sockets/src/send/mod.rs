@@ -393,6 +393,9 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
     }
     blocking_wake(socket);
     if !later {
+        if let (false, Some(link)) = (how == libc::SHUT_RD, socket.link()) {
+            outgoing(link, socket.slot.load(Relaxed)).fin_is_sent();
+        }
         return Outcome::PassThrough;
     }
     if how == libc::SHUT_RDWR {
