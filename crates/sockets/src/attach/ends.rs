@@ -15,7 +15,7 @@ use super::fin::{drop_fin, fin_if_due, hold_fin};
 use super::leave::{await_answer, leave};
 use super::remains::{finish_for_dead, put_behind_tcp};
 use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
-use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
+use super::writer::{go_down, left_ring, note_tx_on_tcp, resend, resends};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
 use crate::send::held;
@@ -73,7 +73,10 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         let words = outgoing(link, slot);
         let (shown, tail) = send.producer.as_ref().map_or((0, 0), |it| (it.shown(), it.tail()));
         let was_ring = send.writer.on() == WriterOn::Ring;
-        let peer_shut = incoming(link, slot).writer_shut();
+        // Its FIN would not have come before a reset.
+        let is_due = recv.peer_shut || incoming(link, slot).fin_is_due();
+        let is_overtaken = is_due && !fin_fits(socket, &mut recv);
+        let peer_shut = incoming(link, slot).writer_shut() && !is_overtaken;
         // Others of its family may read on.
         let peer_shares = words.reader_shares();
         match send.writer.reader_died(&words, tail)? {
@@ -100,6 +103,10 @@ pub fn peer_died(index: u32, socket: &'static Socket) {
         let was_reset = handles::poll_now(socket.fd.load(Relaxed), 0) & libc::POLLERR != 0;
         // Where TCP was reset already the kernel names it; but that is of what came behind a FIN if bytes were lost.
         let died_unread = (lost || unread && !was_reset) && !peer_shares;
+        if (died_unread || was_reset) && is_overtaken {
+            recv.peer_shut = false;
+            incoming(link, slot).drop_fin();
+        }
         let error = match (recv.peer_shut, peer_shut) {
             _ if was_reset && !peer_shares && is_behind_shutdown(socket) => libc::EPIPE,
             _ if !died_unread => 0,
@@ -391,7 +398,7 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     let waits = lingers.is_some_and(|seconds| seconds > 0);
     let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
     let fits = few_unread(socket, send);
-    if let (true, Ok(false)) = (resets, &fits) {
+    if resets && (resends(send) || matches!(fits, Ok(false))) {
         drop_fin(socket, send);
     }
     if send.writer.on() != WriterOn::Ring || waits {
@@ -423,12 +430,16 @@ fn few_unread(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
 /// Whether both ends of an attached stream have sent a FIN, be it one that is held back. Behind more bytes
 /// than TCP's window is sure to take, that one would not have come.
 pub fn have_ended(socket: &Socket, recv: &mut RecvSide, fd: i32) -> bool {
-    let held = |recv: &mut RecvSide| {
-        let unread = ring_bytes(socket, recv) + tcp::readable(fd).unwrap_or(0);
-        let fits = |link| incoming(link, socket.slot.load(Relaxed)).fit_window(unread);
-        recv.peer_shut && socket.link().is_some_and(fits)
-    };
-    socket.shut_writing.load(SeqCst) && (tcp::peer_has_ended(fd) || held(recv))
+    socket.shut_writing.load(SeqCst)
+        && (tcp::peer_has_ended(fd) || recv.peer_shut && fin_fits(socket, recv))
+}
+
+/// Whether a FIN behind what is unread would have come.
+fn fin_fits(socket: &Socket, recv: &mut RecvSide) -> bool {
+    let unread = ring_bytes(socket, recv) + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
+    let fits = |link| incoming(link, socket.slot.load(Relaxed)).fit_window(unread);
+    // Before it stands what is on its way again.
+    recv.offset >= recv.owed && socket.link().is_some_and(fits)
 }
 
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other

@@ -24,6 +24,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     close_behind_megabytes_delivers_them,
     close_with_unread_data_resets_the_peer,
     close_with_unread_data_lets_the_peer_read_what_it_has,
+    a_reset_that_overtakes_a_shutdown_is_a_reset,
     a_receive_buffer_set_smaller_keeps_what_came_before_a_reset,
     several_messages_of_a_childs_are_told_of_a_reset_before_the_bytes,
     several_messages_that_a_reset_ends_leave_it_to_the_next_call,
@@ -313,6 +314,49 @@ fn close_with_unread_data_resets_the_peer(a: &Actor) {
         a.note("then", receive_to_end_text(s));
         a.note("send", io::send(s, b"x", libc::MSG_NOSIGNAL));
     });
+}
+
+/// The end of the stream has no room in the peer's window when the reset comes.
+fn a_reset_that_overtakes_a_shutdown_is_a_reset(a: &Actor) {
+    const LONG: usize = 1_000_000;
+    let a = &a.settled();
+    for how in ["close", "exit", "kill"] {
+        let place = a.listen();
+        let about = |what: &str| format!("{how}: {what}");
+        a.at_once(
+            || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                a.note(about("never read"), io::send(s, b"!", 0));
+                a.until(s, libc::POLLERR | libc::POLLHUP);
+                let mut room = vec![0; LONG];
+                let end = loop {
+                    let got = io::recv(s, &mut room, 0);
+                    if !matches!(got.count(), Some(1..)) {
+                        break got;
+                    }
+                };
+                a.note(about("end"), end);
+                a.note(about("then"), io::recv(s, &mut room, 0));
+                a.note(about("send"), io::send(s, b"x", libc::MSG_NOSIGNAL));
+            },
+            || {
+                let owner = a.child("owner", || {
+                    let s = socket::accept(place.fd).fd("accept");
+                    a.warm_as_server(s);
+                    a.until_readable(s, 1);
+                    a.note(about("sent"), send_all(s, 1, LONG, LONG));
+                    a.note(about("shutdown"), socket::shutdown(s, libc::SHUT_WR));
+                    match how {
+                        "close" => a.note(about("close"), socket::close(s)),
+                        "kill" => _ = process::kill(process::pid(), libc::SIGKILL),
+                        _ => {}
+                    }
+                });
+                a.note(about("owner"), process::wait_for(owner));
+            },
+        );
+    }
 }
 
 fn a_receive_buffer_set_smaller_keeps_what_came_before_a_reset(a: &Actor) {

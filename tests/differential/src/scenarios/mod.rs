@@ -102,6 +102,7 @@ const WAIT_IN_CALLS: &[&str] = &[
     "a_child_goes_on_when_its_parent_is_killed_with_bytes_both_ways",
     "a_child_of_vfork_makes_the_stream_its_standard_input",
     "a_child_with_the_same_table_uses_the_stream",
+    "a_childs_bytes_come_behind_those_of_a_parent_that_ends",
     "a_childs_bytes_come_behind_those_of_a_parent_that_has_closed",
     "a_childs_bytes_come_behind_those_that_fill_its_parents_buffer",
     "a_handler_may_send_on_the_stream_that_it_interrupts",
