@@ -229,6 +229,10 @@ impl Work {
                 let _ = handles::epoll_ctl(service.epoll, libc::EPOLL_CTL_DEL, fd, 0, 0);
                 match orphan.shared.take() {
                     Some(kin) => {
+                        if orphan.ends {
+                            handles::shut_writing(fd);
+                            attach::outgoing(orphan.link, orphan.slot).fin_is_sent();
+                        }
                         handles::close(fd);
                         kin.announce();
                         kin.let_go();

@@ -238,51 +238,46 @@ fn fill_before_a_child(a: &Actor, closes: bool) {
 /// The reader is slow, so that the ring and the kernel's buffers are full by turns.
 fn a_childs_bytes_come_behind_those_of_a_parent_that_ends(a: &Actor) {
     const CHILDS: usize = 200_000;
-    for is_killed in [false, true] {
-        let place = a.listen();
-        a.at_once(
-            || {
-                let s = a.connect(&place);
-                a.warm_as_client(s);
-                let (mut parents, mut childs, mut room) = (0, 0, vec![0; CHILDS]);
-                let end = loop {
-                    let got = io::recv(s, &mut room, 0);
-                    let Some(count @ 1..) = got.count() else { break got };
-                    let others = room[..count].iter().filter(|byte| **byte == b'p').count();
-                    let first = room[..count].iter().position(|byte| *byte != b'p');
-                    assert!(others == 0 || childs == 0, "a parent's byte behind its child's");
-                    assert_eq!(first.unwrap_or(count), others, "in one piece");
-                    (parents, childs) = (parents + others, childs + count - others);
+    let place = a.listen();
+    a.at_once(
+        || {
+            let s = a.connect(&place);
+            a.warm_as_client(s);
+            let (mut parents, mut childs, mut room) = (0, 0, vec![0; CHILDS]);
+            let end = loop {
+                let got = io::recv(s, &mut room, 0);
+                let Some(count @ 1..) = got.count() else { break got };
+                let others = room[..count].iter().filter(|byte| **byte == b'p').count();
+                let first = room[..count].iter().position(|byte| *byte != b'p');
+                assert!(others == 0 || childs == 0, "a parent's byte behind its child's");
+                assert_eq!(first.unwrap_or(count), others, "in one piece");
+                (parents, childs) = (parents + others, childs + count - others);
+                thread::sleep(Duration::from_millis(10));
+            };
+            a.note("end", end);
+            a.note("parent's", parents.to_string() == a.hear());
+            a.note("child's", childs);
+        },
+        || {
+            let parent = a.child("parent", || {
+                let s = socket::accept(place.fd).fd("accept");
+                a.warm_as_server(s);
+                let (bytes, mut sent) = (vec![b'p'; 9_000_000], 0);
+                for _ in 0..20 {
+                    let rest = &bytes[sent..];
+                    sent += io::send(s, rest, libc::MSG_DONTWAIT).count().unwrap_or(0);
                     thread::sleep(Duration::from_millis(10));
-                };
-                a.note("end", end);
-                a.note("parent's", parents.to_string() == a.hear());
-                a.note("child's", childs);
-            },
-            || {
-                let parent = a.child("parent", || {
-                    let s = socket::accept(place.fd).fd("accept");
-                    a.warm_as_server(s);
-                    let (bytes, mut sent) = (vec![b'p'; 9_000_000], 0);
-                    for _ in 0..20 {
-                        let rest = &bytes[sent..];
-                        sent += io::send(s, rest, libc::MSG_DONTWAIT).count().unwrap_or(0);
-                        thread::sleep(Duration::from_millis(10));
-                    }
-                    a.tell(&sent.to_string());
-                    process::fork(|| {
-                        process::alarm(18);
-                        thread::sleep(Duration::from_millis(30));
-                        i32::from(io::send(s, &[b'c'; CHILDS], 0).count() != Some(CHILDS))
-                    });
-                    if is_killed {
-                        process::kill(process::pid(), libc::SIGKILL);
-                    }
+                }
+                a.tell(&sent.to_string());
+                process::fork(|| {
+                    process::alarm(18);
+                    thread::sleep(Duration::from_millis(30));
+                    i32::from(io::send(s, &[b'c'; CHILDS], 0).count() != Some(CHILDS))
                 });
-                a.note("parent", wait_for(parent));
-            },
-        );
-    }
+            });
+            a.note("parent", wait_for(parent));
+        },
+    );
 }
 
 fn a_grandchild_uses_what_a_child_took_to_the_ring(a: &Actor) {
