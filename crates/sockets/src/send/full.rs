@@ -75,21 +75,20 @@ fn has_moved(side: &mut SendSide, head: u64) -> bool {
 /// A while after [`is_full`], in the service thread. The reader has taken nothing since the last
 /// look: the stream is to go on over TCP. True if it must be looked at again.
 pub fn still_full(index: u32, socket: &'static Socket) -> bool {
-    {
+    let is_over = {
         let mut side = socket.send.lock();
         let on_ring = socket.mode() == Mode::Attached && side.writer.on() == WriterOn::Ring;
         let Some(direction) = blocking::direction(socket, true) else { return false };
-        if !on_ring || !socket.full.load(Relaxed) || has_room(socket, &mut side) {
-            socket.full.store(false, Relaxed);
-            return false;
-        }
-        if has_moved(&mut side, direction.head()) {
+        let is_over = !on_ring || !socket.full.load(Relaxed) || has_room(socket, &mut side);
+        if !is_over && has_moved(&mut side, direction.head()) {
             return true;
         }
-    }
-    if !spill_now(index, socket) {
+        is_over
+    };
+    if !is_over && !spill_now(index, socket) && socket.full.load(Relaxed) {
         return true;
     }
+    // Also of room that the ring has had since its reader came to it, of which that one tells nobody.
     socket.full.store(false, Relaxed);
     attach::wake_own(socket);
     false
