@@ -76,8 +76,7 @@ impl WakeLine {
     #[inline(always)]
     pub fn space_is_wanted(&self) -> bool {
         // SYNC space_wanted -> WakeLine::want_space: as above.
-        fence(Point::LowWaterWaker);
-        self.space_wanted.load(Relaxed) & WAYS != 0
+        is_wanted(&self.space_wanted, Point::LowWaterWaker)
     }
 
     /// As [`take_data_sleepers`](Self::take_data_sleepers), for the writer.
@@ -95,9 +94,14 @@ fn announce(word: &AtomicU32, bit: u32, point: Point) -> u32 {
 }
 
 #[inline(always)]
-fn take(word: &AtomicU32, point: Point) -> u32 {
+fn is_wanted(word: &AtomicU32, point: Point) -> bool {
     fence(point);
-    if word.load(Relaxed) & WAYS == 0 {
+    word.load(Relaxed) & WAYS != 0
+}
+
+#[inline(always)]
+fn take(word: &AtomicU32, point: Point) -> u32 {
+    if !is_wanted(word, point) {
         return 0;
     }
     take_ways(word, WAYS)

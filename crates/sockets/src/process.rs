@@ -11,14 +11,14 @@ use shunt_stats::{Reason, Segment, SEGMENT_BYTES};
 
 use crate::inherit;
 
+/// Bytes of a ring that nobody has set. Where addresses are few, less: the kernel's buffer has the rest.
+const RING_BYTES_UNSET: u32 =
+    if cfg!(target_pointer_width = "64") { RING_BYTES_MAX } else { 1 << 20 };
+
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);
 static SECRET: AtomicU32 = AtomicU32::new(0);
 static RING_BYTES: AtomicU32 = AtomicU32::new(RING_BYTES_UNSET);
-
-/// Bytes of a ring that nobody has set. Where addresses are few, less: the kernel's buffer has the rest.
-const RING_BYTES_UNSET: u32 =
-    if cfg!(target_pointer_width = "64") { RING_BYTES_MAX } else { 1 << 20 };
 /// A copy: programs overwrite their environment (setproctitle).
 static REPORT_DIR: Lock<Option<Vec<u8>>> = Lock::new(None);
 static FILES: AtomicU64 = AtomicU64::new(0);

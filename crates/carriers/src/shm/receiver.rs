@@ -129,10 +129,7 @@ impl Receiver {
     /// Wakes the peer's writer after space or a decision was published for it.
     #[inline]
     pub fn wake_sender(&self) {
-        let bits = self.ring.take_space_waiters();
-        if bits != 0 {
-            wake(self.link, self.slot, bits, &self.ring.direction().wake.space_wanted);
-        }
+        self.wake_sender_by(self.ring.take_space_waiters());
     }
 
     /// After bytes were taken: a full ring is to have room worth waking for ([`Sender::has_room`]).
@@ -141,10 +138,15 @@ impl Receiver {
     #[inline(always)]
     fn released(&mut self) -> Result<(), Failure> {
         let bits = self.ring.take_space_waiters_at_low_water()?;
+        self.wake_sender_by(bits);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn wake_sender_by(&self, bits: u32) {
         if bits != 0 {
             wake(self.link, self.slot, bits, &self.ring.direction().wake.space_wanted);
         }
-        Ok(())
     }
 
     /// The end word says that the ring ended where the receiver stands.

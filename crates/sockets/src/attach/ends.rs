@@ -397,7 +397,7 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     }
     let waits = lingers.is_some_and(|seconds| seconds > 0);
     let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
-    let fits = few_unread(socket, send);
+    let fits = if resets { few_unread(socket, send) } else { Ok(true) };
     if resets && (resends(send) || matches!(fits, Ok(false))) {
         drop_fin(socket, send);
     }

@@ -44,20 +44,32 @@ fn room(socket: &Socket, has_crossed: bool) -> Option<u64> {
     })
 }
 
-/// Before the stream goes up: whether the ring may have a message or two, as TCP could take them now.
-pub fn has_room_to_go_up(socket: &Socket) -> bool {
-    room(socket, false).is_some_and(|room| room >= ROOM_MIN)
+/// Before the stream goes up: how much may lie in the ring until its reader comes to it; `None` if that is no message
+/// or two, as TCP could not take them now.
+pub fn room_to_go_up(socket: &Socket) -> Option<u64> {
+    room(socket, false).filter(|room| *room >= ROOM_MIN)
+}
+
+/// Bounds what lies unread in the outgoing ring by what was reckoned before its reader came to it.
+pub fn bound_room_narrowly(send: &mut SendSide, room: u64) {
+    set_room(send, room);
+    send.is_narrow = true;
 }
 
 /// Bounds what lies unread in the outgoing ring.
-pub fn bound_room(socket: &Socket, send: &mut SendSide) {
+fn bound_room(socket: &Socket, send: &mut SendSide) {
     let has_crossed = has_crossed(socket);
-    let (Some(room), Some(producer)) = (room(socket, has_crossed), &mut send.producer) else {
-        return;
-    };
-    let most = (producer.ring().capacity() - UNEVEN) as u64;
-    producer.set_room(room.max(ROOM_MIN).min(most));
-    send.is_narrow = !has_crossed;
+    if let Some(room) = room(socket, has_crossed) {
+        set_room(send, room);
+        send.is_narrow = !has_crossed;
+    }
+}
+
+fn set_room(send: &mut SendSide, room: u64) {
+    if let Some(producer) = &mut send.producer {
+        let most = (producer.ring().capacity() - UNEVEN) as u64;
+        producer.set_room(room.max(ROOM_MIN).min(most));
+    }
 }
 
 /// The ring has no more room: whether it has, since its reader came to it.

@@ -12,7 +12,7 @@ use super::anew::look_anew;
 use super::ends::{break_stream, note_death_of_reader};
 use super::fin::fin_if_due;
 use super::leave::settle_on_tcp;
-use super::room::{bound_room, has_room_to_go_up};
+use super::room::{bound_room_narrowly, room_to_go_up};
 use super::{managed, observe_writer, wake_own, Broken};
 use crate::pool::{Mode, SendSide, Socket};
 use crate::send::held;
@@ -73,9 +73,7 @@ pub fn try_go_up(socket: &'static Socket, send: &mut SendSide) -> bool {
     let fd = socket.fd.load(Relaxed);
     // What is held back would come later than what the ring will have.
     tcp::push(fd);
-    if !has_room_to_go_up(socket) {
-        return false;
-    }
+    let Some(room) = room_to_go_up(socket) else { return false };
     let Ok(written) = tcp::bytes_written(fd, socket.connector.load(Relaxed)) else { return false };
     let offset = written + send.ring_only;
     let Some(producer) = &mut send.producer else { return false };
@@ -84,7 +82,7 @@ pub fn try_go_up(socket: &'static Socket, send: &mut SendSide) -> bool {
         return false;
     }
     send.up_at = offset;
-    bound_room(socket, send);
+    bound_room_narrowly(send, room);
     if let Some(entry) = socket.entry() {
         entry.upgraded();
         entry.set_carrier_tx(Carrier::Shm);

@@ -459,13 +459,9 @@ fn changed(list: &[pollfd]) -> bool {
         let Some((_, socket)) = attached(entry.fd) else { return false };
         blocking::direction(socket, false).is_some_and(|d| d.tail() != d.head() || d.end() != 3)
             || socket.companion_stirred.is_set()
-            || socket.full.load(Relaxed) && may_have_room(socket)
+            || socket.full.load(Relaxed)
+                && blocking::direction(socket, true).is_none_or(blocking::has_room)
     })
-}
-
-/// For a ring that was full, without its lock.
-fn may_have_room(socket: &Socket) -> bool {
-    blocking::direction(socket, true).is_none_or(blocking::has_room)
 }
 
 /// What a thread that sleeps has beside its list.
