@@ -15,7 +15,7 @@ use super::fin::{drop_fin, fin_if_due, hold_fin};
 use super::leave::{await_answer, leave};
 use super::remains::{finish_for_dead, put_behind_tcp};
 use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
-use super::writer::{go_down, left_ring, note_tx_on_tcp, resend, resends};
+use super::writer::{go_down, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
 use crate::send::held;
@@ -398,7 +398,7 @@ fn ends_later(socket: &Socket, send: &mut SendSide, resets: bool) -> bool {
     let waits = lingers.is_some_and(|seconds| seconds > 0);
     let resets = resets || tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
     let fits = if resets { few_unread(socket, send) } else { Ok(true) };
-    if resets && (resends(send) || matches!(fits, Ok(false))) {
+    if resets && matches!(fits, Ok(false)) {
         drop_fin(socket, send);
     }
     if send.writer.on() != WriterOn::Ring || waits {
@@ -436,10 +436,10 @@ pub fn have_ended(socket: &Socket, recv: &mut RecvSide, fd: i32) -> bool {
 
 /// Whether a FIN behind what is unread would have come.
 fn fin_fits(socket: &Socket, recv: &mut RecvSide) -> bool {
-    let unread = ring_bytes(socket, recv) + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
-    let fits = |link| incoming(link, socket.slot.load(Relaxed)).fit_window(unread);
-    // Before it stands what is on its way again.
-    recv.offset >= recv.owed && socket.link().is_some_and(fits)
+    let here = ring_bytes(socket, recv) + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0);
+    // Before it stands what is on its way again, too.
+    let unread = here.max(recv.owed.saturating_sub(recv.offset));
+    socket.link().is_some_and(|link| incoming(link, socket.slot.load(Relaxed)).fit_window(unread))
 }
 
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
