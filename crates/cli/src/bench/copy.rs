@@ -1,7 +1,7 @@
 //! The limit of a carrier that copies twice: bytes are copied into shared memory by one process and
 //! out of it by the other, with nothing between them but a word for each slot.
 //!
-//! There are some slots of one piece each, small enough together to stay in the cache. A slot's word
+//! There are some slots of one piece each, as many bytes together as a ring of the library has. A slot's word
 //! is the number of bytes in it, and 0 while it is empty.
 // UNSAFETY: maps the file that both processes share, and copies into and out of it.
 #![allow(unsafe_code)]
@@ -17,10 +17,10 @@ use std::sync::atomic::{
 use super::mapping;
 
 /// Bytes in all slots of a direction.
-const DATA_BYTES: usize = 1024 * 1024;
+const DATA_BYTES: usize = 4 * 1024 * 1024;
 /// Most bytes in a slot, so that one can be filled while another is emptied.
 const PIECE_MAX: usize = 64 * 1024;
-const SLOTS_MAX: usize = 256;
+const SLOTS_MAX: usize = 4096;
 const CACHE_LINE: usize = 64;
 /// In the place of a number of bytes: nothing more will come.
 const END: u32 = u32::MAX;

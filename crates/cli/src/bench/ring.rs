@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::mapping;
 use shunt_ring::{Consumer, Corrupt, Direction, Producer, FUTEX};
 
-/// Small enough to stay in the cache.
-const CAPACITY: u32 = 256 * 1024;
+/// As much as a ring of the library has: a writer ahead of its reader by more than its own cache has goes faster.
+const CAPACITY: u32 = 4 * 1024 * 1024;
 const SPIN_MAX: Duration = Duration::from_micros(50);
 
 /// What lies at the start of the file; each data area follows.
