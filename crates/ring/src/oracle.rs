@@ -309,9 +309,11 @@ proptest! {
     fn any_sequence_of_operations_equals_a_queue(
         log in 0u32..9,
         offset in offset(),
+        walk in 0u64..400,
         operations in prop::collection::vec(operation(), 0..if cfg!(miri) { 25 } else { 300 }),
     ) {
         let mut world = World::new(1 << log, offset);
+        world.producer.set_walk(walk);
         for operation in operations {
             world.perform(operation).expect("honest indices are believed");
         }
@@ -364,4 +366,31 @@ fn a_reader_that_has_not_crossed_over_does_not_hold_room() {
     world.copy_in(16, true).unwrap();
     assert_eq!(world.producer.unread(), Ok(16));
     assert_eq!(world.producer.free(), Ok(0));
+}
+
+#[test]
+fn long_messages_walk_through_as_much_of_the_array_as_they_may() {
+    let mut world = World::new(64, 1000);
+    // It is looked every 16 bytes, so that 32 are long.
+    world.producer.set_walk(64);
+    let mut begin_at = |length: usize| {
+        let origin = world.rig.direction().wake.origin.load(crate::sync::Relaxed);
+        let from = world.producer.tail() - origin;
+        world.copy_in(length, true).unwrap();
+        world.read(length).unwrap();
+        let origin = world.rig.direction().wake.origin.load(crate::sync::Relaxed);
+        (from, world.producer.tail() - length as u64 - origin)
+    };
+    assert_eq!(begin_at(32), (0, 0));
+    assert_eq!(begin_at(32), (32, 32), "behind the first");
+    assert_eq!(begin_at(32), (64, 0), "the array is used up");
+    assert_eq!(begin_at(16), (32, 32), "the one before was long");
+    assert_eq!(begin_at(16), (48, 0), "the one before was short");
+    assert_eq!(begin_at(32), (16, 0), "it was, too");
+    assert_eq!(world.producer.rest(), Ok(1..64));
+    world.copy_in(32, true).unwrap();
+    world.read(32).unwrap();
+    world.copy_in(32, true).unwrap();
+    world.read(32).unwrap();
+    assert_eq!(world.producer.touched(), 32, "it had rested, and may not walk");
 }

@@ -20,6 +20,9 @@ use crate::Corrupt;
 const WINDOW: u64 = if cfg!(loom) { u64::MAX } else { 8 * 1024 };
 /// So many windows pass after the ring was found in use: a stream in bulk looks less often.
 const WINDOWS_IN_USE: u64 = if cfg!(test) { 1 } else { 8 };
+/// Where so many of them came since the last look, messages are long: memory that the reader has not had lately takes
+/// them faster than what it has just read, for which the two cores would change places line by line.
+const WINDOWS_LONG: u64 = 2;
 /// Memory of the array's that is worth giving back when the stream rests, in bytes from its start on.
 const GROWN: u64 = if cfg!(test) { 4 } else { 32 * 1024 };
 /// What of it stays, for the next requests and answers.
@@ -57,7 +60,11 @@ pub struct Producer {
     floor: u64,
     /// The tail from which on it is looked whether the ring is empty.
     look_at: u64,
+    /// The tail at the last look.
+    looked: u64,
     window: u64,
+    /// So far long messages walk through the array before it begins again.
+    walk: u64,
     /// How many bytes may lie unread.
     room: u64,
     /// So many bytes of the array, from its start on, may have been written to since [`rest`](Self::rest),
@@ -103,7 +110,9 @@ impl Producer {
             cached_head: floor,
             floor,
             look_at: tail.saturating_add(WINDOW),
+            looked: tail,
             window: WINDOW,
+            walk: 0,
             room: u64::from(capacity),
             touched: 0,
             growth: Growth::Small,
@@ -133,13 +142,13 @@ impl Producer {
     #[cfg(test)]
     pub(crate) fn set_window(&mut self, window: u64) {
         self.window = window;
-        self.look_at = self.tail.saturating_add(window);
+        self.look_later(1);
     }
 
     /// The ring is empty: the next byte lies at the array's start.
     fn begin_again(&mut self) {
         self.bytes.origin = self.tail;
-        self.look_at = self.tail.saturating_add(self.window);
+        self.look_later(1);
         // Shown by the next publication, before which no reader looks at it.
         self.direction().wake.origin.store(self.tail, Relaxed);
     }
@@ -160,13 +169,34 @@ impl Producer {
         }
         self.look_at_growth();
         self.refresh()?;
-        if self.cached_head == self.tail {
-            self.begin_again();
+        if self.cached_head != self.tail {
+            self.look_later(WINDOWS_IN_USE);
+        } else if self.walks_on() {
+            self.look_later(1);
         } else {
-            let pause = self.window.saturating_mul(WINDOWS_IN_USE);
-            self.look_at = self.tail.saturating_add(pause);
+            self.begin_again();
         }
         Ok(())
+    }
+
+    fn look_later(&mut self, windows: u64) {
+        self.looked = self.tail;
+        self.look_at = self.tail.saturating_add(self.window.saturating_mul(windows));
+    }
+
+    /// Whether the next message, of which it is guessed that it is as long as what came since the last look, lies
+    /// behind the last, though the ring is empty.
+    fn walks_on(&self) -> bool {
+        let came = self.tail.wrapping_sub(self.looked);
+        let used = self.tail.wrapping_sub(self.bytes.origin);
+        let is_long = came >= self.window.saturating_mul(WINDOWS_LONG);
+        is_long && used.saturating_add(came) <= self.walk
+    }
+
+    /// Lets long messages walk through so many bytes of the array, from its start on, before it begins again. None at
+    /// first, and once the stream has [rested](Self::rest).
+    pub fn set_walk(&mut self, bytes: u64) {
+        self.walk = bytes.min(self.bytes.capacity());
     }
 
     fn look_at_growth(&mut self) {
@@ -197,6 +227,7 @@ impl Producer {
     /// Who took note does not look after it any more: it is to be noted anew, as soon as the ring is used.
     pub fn forget_growth(&mut self) {
         self.growth = Growth::Small;
+        self.walk = 0;
     }
 
     /// The stream rests. If the ring is empty, it begins again at its array's start, and nobody looks at the
@@ -213,6 +244,7 @@ impl Producer {
         }
         self.look_at_growth();
         self.growth = Growth::Small;
+        self.walk = 0;
         self.begin_again();
         let kept = KEPT.min(self.touched);
         let touched = core::mem::replace(&mut self.touched, kept);

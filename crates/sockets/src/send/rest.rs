@@ -15,6 +15,16 @@ use crate::service;
 /// A stream that has sent nothing for this long rests.
 pub const REST_NS: u64 = 1_000_000_000;
 
+/// The rings of a process walk together through no more memory than this where messages are long
+/// ([`Producer::set_walk`](shunt_ring::Producer::set_walk)): about as much as a processor's last cache has, so that what
+/// is written has left it.
+const WALK_BYTES: u64 = 32 * 1024 * 1024;
+
+/// The share of one of so many streams.
+fn walk_bytes(streams: usize) -> u64 {
+    WALK_BYTES / streams.max(1) as u64
+}
+
 /// A stream whose ring has grown, and where it stood at the last look.
 pub struct Resting {
     index: u32,
@@ -29,14 +39,15 @@ pub(super) fn look_at_growth(index: u32, socket: &Socket, side: &mut SendSide) {
     if producer.ring().take_growth() {
         let generation = socket.generation.load(Relaxed);
         if let Some(service) = service::running() {
-            service.watch_rest(Resting { index, generation, tail: None });
+            let streams = service.watch_rest(Resting { index, generation, tail: None });
+            producer.ring().set_walk(walk_bytes(streams));
         }
     }
 }
 
 /// [`REST_NS`] or more after the last look, in the service thread: gives the memory of a stream that has sent
-/// nothing since back. True if it must be looked at again.
-pub fn rest(stream: &mut Resting) -> bool {
+/// nothing since back. True if it must be looked at again, as one of so many `streams`.
+pub fn rest(stream: &mut Resting, streams: usize) -> bool {
     let socket = pool::get(stream.index);
     // A stream that sends at this moment does not rest.
     let Some(mut side) = socket.send.try_lock() else { return true };
@@ -51,6 +62,7 @@ pub fn rest(stream: &mut Resting) -> bool {
     }
     let tail = Some(producer.tail());
     if core::mem::replace(&mut stream.tail, tail) != tail {
+        producer.ring().set_walk(walk_bytes(streams));
         return true;
     }
     // A peer that lies is found by the next send.

@@ -82,7 +82,8 @@ impl Looks {
             });
         }
         if is_time(waited.resting, &mut last.resting, REST_NS) {
-            keep(&self.resting, rest);
+            let streams = self.resting.lock().len();
+            keep(&self.resting, |stream| rest(stream, streams));
         }
         if is_time(waited.held, &mut last.held, HELD_NS) {
             keep(&self.held, |&mut (index, generation)| held::look(index, generation));
@@ -117,9 +118,11 @@ impl Service {
         }
     }
 
-    /// A ring has grown: its memory is given back when the stream rests.
-    pub fn watch_rest(&self, stream: Resting) {
-        self.watch(&mut self.looks.resting.lock(), stream);
+    /// A ring has grown: its memory is given back when the stream rests. How many such streams there are.
+    pub fn watch_rest(&self, stream: Resting) -> usize {
+        let mut resting = self.looks.resting.lock();
+        self.watch(&mut resting, stream);
+        resting.len()
     }
 
     /// Bytes are held back: they are shown after a while.
