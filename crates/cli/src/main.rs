@@ -4,6 +4,7 @@
 //! this command but the layout of the counters (crate `stats`) and a few environment variables
 //! (`library.rs`).
 
+mod apart;
 mod args;
 mod bench;
 mod calibrate;

@@ -7,7 +7,6 @@
 
 mod against;
 mod all;
-mod apart;
 mod case;
 mod copy;
 mod epoll;
@@ -28,8 +27,8 @@ use std::io::IsTerminal;
 use anyhow::{bail, Result};
 
 use crate::args::bench::{Bench, Idle, Measure, Pin, Sized, Streams, Taking, Think, Way, What};
-use crate::interrupt;
 use crate::library::{self, Library};
+use crate::{apart, interrupt};
 use case::name;
 use record::Record;
 use summary::Summary;
@@ -183,33 +182,25 @@ impl Turns<'_> {
         round: u32,
         case: &Case,
     ) -> Result<(Vec<Record>, Vec<String>)> {
-        let mut tries_left = TRIES_MAX;
-        loop {
-            tries_left -= 1;
-            let (mut records, mut failures) = (Vec::new(), Vec::new());
-            let look = || if case.pin == Pin::Two { apart::ns() } else { None };
-            let begun = look();
-            let mut is_unmoved = true;
-            for way in case.ways().iter().copied().filter(|way| self.ways.contains(way)) {
-                let (rounds, what) = (self.rounds, format!("{}: {}", case.what(), name(way)));
-                progress(&format!("round {round} of {rounds}: {what}"));
-                let turn = Turn { round, way, case: *case, seconds: self.seconds };
-                let outcome = meeting.run(&turn);
-                interrupt::check()?;
-                let apart_ns = look();
-                match outcome {
-                    Ok(record) => records.push(Record { apart_ns, ..record }),
-                    Err(error) => failures.push(format!("{what}, round {round}: {error:#}")),
-                }
-                is_unmoved = !begun.zip(apart_ns).is_some_and(|(one, now)| apart::moved(one, now));
-                if !is_unmoved && tries_left > 0 {
-                    break;
-                }
-            }
-            if is_unmoved || tries_left == 0 {
-                return Ok((records, failures));
+        let look = || if case.pin == Pin::Two { apart::ns() } else { None };
+        let ways: Vec<Way> =
+            case.ways().iter().copied().filter(|way| self.ways.contains(way)).collect();
+        let taken = apart::unmoved(&ways, TRIES_MAX, look, |&way| {
+            let (rounds, what) = (self.rounds, format!("{}: {}", case.what(), name(way)));
+            progress(&format!("round {round} of {rounds}: {what}"));
+            let turn = Turn { round, way, case: *case, seconds: self.seconds };
+            let outcome = meeting.run(&turn);
+            interrupt::check()?;
+            Ok(outcome.map_err(|error| format!("{what}, round {round}: {error:#}")))
+        })?;
+        let (mut records, mut failures) = (Vec::new(), Vec::new());
+        for (outcome, apart_ns) in taken {
+            match outcome {
+                Ok(record) => records.push(Record { apart_ns, ..record }),
+                Err(failure) => failures.push(failure),
             }
         }
+        Ok((records, failures))
     }
 }
 

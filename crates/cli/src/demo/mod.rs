@@ -24,13 +24,16 @@ mod wrk;
 use anyhow::{bail, Result};
 
 use crate::figures::figure;
-use crate::{args, interrupt};
+use crate::{apart, args, interrupt};
 use recipe::{Measure, Recipe};
 use server::Server;
 use stage::{Stage, Theatre};
 
 pub use stage::Mode;
 pub use table::{Round, Row};
+
+/// So often the modes of a round are taken, if the host moves the cores meanwhile.
+const TRIES_MAX: u32 = 4;
 
 /// In the order in which they are shown.
 const RECIPES: [&Recipe; 11] = [
@@ -126,17 +129,21 @@ fn sides(recipe: &Recipe, theatre: &Theatre, args: &args::Demo) -> Result<Vec<Si
     Ok(sides)
 }
 
+/// In a round all modes take turns, with the cores where they were at the first, if that can be had.
 fn rounds(measure: &Measure, sides: &[Side], rounds: u32) -> Result<Row> {
     let mut row = Row::new(measure);
     for round in 1..=rounds {
-        for (stage, servers) in sides {
+        let taken = apart::unmoved(sides, TRIES_MAX, apart::ns, |(stage, servers)| {
             // Of what was done before, or failed.
             stage.take_streams();
             let value = (measure.run)(stage)?;
             servers.iter().try_for_each(Server::still_runs)?;
-            row.add(stage.mode, value, stage.take_streams());
             let (name, mode) = (measure.name, stage.mode.name());
             eprintln!("{name}: round {round} of {rounds}, {mode}: {}", figure(value, measure.unit));
+            Ok((stage.mode, value, stage.take_streams()))
+        })?;
+        for ((mode, value, streams), apart_ns) in taken {
+            row.add(mode, value, streams, apart_ns);
         }
     }
     Ok(row)

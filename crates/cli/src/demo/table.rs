@@ -27,6 +27,8 @@ struct Side {
     rounds: Vec<f64>,
     /// Of the clients, in each of the rounds.
     streams: Vec<Streams>,
+    /// How far apart the cores were after each of the rounds, in ns.
+    apart_ns: Vec<Option<f64>>,
 }
 
 /// One round of a program.
@@ -36,6 +38,8 @@ pub struct Round {
     pub number: u32,
     pub value: f64,
     pub streams: Streams,
+    /// How far apart the cores were then.
+    pub apart_ns: Option<f64>,
 }
 
 impl Row {
@@ -58,11 +62,12 @@ impl Row {
         Row { program: name.to_owned(), failure: Some(failure), ..Row::new(&measure) }
     }
 
-    pub fn add(&mut self, mode: Mode, value: f64, streams: Streams) {
+    pub fn add(&mut self, mode: Mode, value: f64, streams: Streams, apart_ns: Option<f64>) {
         let side = self.side_mut(mode);
         side.rounds.push(value);
         side.median = median(&side.rounds);
         side.streams.push(streams);
+        side.apart_ns.push(apart_ns);
         let (plain, better) = (self.plain.median, self.better);
         for mode in [Mode::Accelerated, Mode::ServerAlone, Mode::ClientAlone] {
             let side = self.side_mut(mode);
@@ -94,14 +99,14 @@ impl Row {
         let modes = [Mode::Plain, Mode::Accelerated, Mode::ServerAlone, Mode::ClientAlone];
         let of_mode = |mode| {
             let side = self.side(mode);
-            let values = side.rounds.iter().zip(&side.streams).zip(1..);
-            let round = move |((value, streams), number): ((&f64, &Streams), u32)| Round {
+            let round = |index: usize| Round {
                 mode,
-                number,
-                value: *value,
-                streams: *streams,
+                number: index as u32 + 1,
+                value: side.rounds[index],
+                streams: side.streams[index],
+                apart_ns: side.apart_ns[index],
             };
-            values.map(round).collect::<Vec<_>>()
+            (0..side.rounds.len()).map(round).collect::<Vec<_>>()
         };
         modes.into_iter().flat_map(of_mode).collect()
     }
@@ -224,9 +229,9 @@ mod tests {
     fn a_ratio_says_how_many_times_better() {
         let run = |_: &_| Ok(0.0);
         let mut row = Row::new(&Measure { name: "x", unit: "us", better: Better::Lower, run });
-        row.add(Mode::Plain, 30.0, Streams::default());
-        row.add(Mode::Accelerated, 1.0, Streams { eligible: 1, upgraded: 1 });
-        row.add(Mode::ClientAlone, 60.0, Streams::default());
+        row.add(Mode::Plain, 30.0, Streams::default(), None);
+        row.add(Mode::Accelerated, 1.0, Streams { eligible: 1, upgraded: 1 }, None);
+        row.add(Mode::ClientAlone, 60.0, Streams::default(), None);
         assert_eq!(row.accelerated.ratio, Some(30.0));
         let rounds: Vec<_> = row.rounds().iter().map(|it| (it.number, it.value)).collect();
         assert_eq!(rounds, [(1, 30.0), (1, 1.0), (1, 60.0)]);

@@ -26,6 +26,9 @@ pub struct Trial {
     /// Streams that were counted while this ran; 0 where there are none.
     pub streams_eligible: u64,
     pub streams_upgraded: u64,
+    /// How far apart the cores were then, in ns, where it was looked.
+    #[serde(default)]
+    pub apart_ns: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,6 +146,7 @@ impl Trial {
             smaller_is_better: true,
             streams_eligible: 0,
             streams_upgraded: timing.streams_upgraded,
+            apart_ns: None,
         }
     }
 }

@@ -42,6 +42,7 @@ fn trials(row: &Row) -> Vec<Trial> {
             smaller_is_better: row.smaller_is_better(),
             streams_eligible: round.streams.eligible,
             streams_upgraded: round.streams.upgraded,
+            apart_ns: round.apart_ns,
         })
     };
     row.rounds().into_iter().filter_map(trial).collect()

@@ -1,10 +1,12 @@
 //! Tables in Markdown: one for each part of a run, and the figures that say most.
 
+use std::collections::BTreeSet;
+
 use super::plan::{LARGE, SMALL};
 use super::run::Run;
+use crate::apart;
 use crate::args::bench::{Measure, Part, Pin, Way};
 use crate::bench::against::{self, both, Both, Trial};
-use crate::bench::apart;
 use crate::bench::case::Case;
 use crate::bench::line::{lines, Line};
 use crate::bench::record::Record;
@@ -47,27 +49,36 @@ pub fn warnings(run: &Run) -> Vec<String> {
             "{count} of {figures} figures differed by more than 30 % between rounds, most by {most:.0} % ({what}): the machine is noisy; end other programs, or take more rounds"
         ));
     }
-    warnings.extend(warning_about_cores(&run.records));
+    warnings.extend(warning_about_cores(&run.records, &run.apps));
     warnings.extend(against::warning(&run.passthrough));
     warnings
 }
 
 /// How far apart the cores were, if they did not stay where they were.
-fn warning_about_cores(records: &[Record]) -> Option<String> {
-    let span = |records: &[Record]| {
-        let all = records.iter().filter_map(|it| it.apart_ns);
-        all.map(|ns| (ns, ns)).reduce(|one, next| (one.0.min(next.0), one.1.max(next.1)))
-    };
-    let is_moved = |&(least, most): &(f64, f64)| apart::moved(least, most);
-    let (least, most) = span(records).filter(is_moved)?;
-    let rounds = records.chunk_by(|one, next| (one.round, one.case()) == (next.round, next.case()));
-    let (mut all, mut mixed) = (0, 0);
-    for round in rounds {
-        all += 1;
-        mixed += u32::from(span(round).filter(is_moved).is_some());
+fn warning_about_cores(records: &[Record], programs: &[Trial]) -> Option<String> {
+    fn span(all: impl Iterator<Item = Option<f64>>) -> Option<(f64, f64)> {
+        let all = all.flatten().map(|ns| (ns, ns));
+        all.reduce(|one, next| (one.0.min(next.0), one.1.max(next.1)))
     }
+    let is_moved = |&(least, most): &(f64, f64)| apart::moved(least, most);
+    let of_records = |records: &[Record]| span(records.iter().map(|it| it.apart_ns));
+    let of_programs = |of: &dyn Fn(&Trial) -> bool| {
+        span(programs.iter().filter(|it| of(it)).map(|it| it.apart_ns))
+    };
+    let (least, most) = [of_records(records), of_programs(&|_| true)]
+        .into_iter()
+        .flatten()
+        .reduce(|one, next| (one.0.min(next.0), one.1.max(next.1)))
+        .filter(is_moved)?;
+    let cases = records.chunk_by(|one, next| (one.round, one.case()) == (next.round, next.case()));
+    let rounds: BTreeSet<_> = programs.iter().map(|it| (&it.what, it.round)).collect();
+    let of_round = |(what, round)| of_programs(&|it| (&it.what, it.round) == (what, round));
+    let all = cases.map(of_records).chain(rounds.into_iter().map(of_round));
+    let spans: Vec<_> = all.collect();
+    let mixed = spans.iter().filter(|span| span.filter(is_moved).is_some()).count();
     Some(format!(
-        "the host moved the cores: a word took {least:.0} to {most:.0} ns from one to the other (`apart_ns` in the CSV files). Ways were compared at one distance, but for {mixed} of {all} rounds of cases; rows may be of different ones"
+        "the host moved the cores: a word took {least:.0} to {most:.0} ns from one to the other (`apart_ns` in the CSV files). Ways were compared at one distance, but for {mixed} of {} rounds of cases and programs; rows may be of different ones",
+        spans.len()
     ))
 }
 
@@ -310,6 +321,16 @@ mod tests {
         }
         let warnings = warnings(&run).concat();
         assert!(warnings.contains("25 to 120 ns"), "{warnings}");
+        assert!(warnings.contains("but for 1 of"), "{warnings}");
+    }
+
+    #[test]
+    fn programs_count_among_the_rounds_of_cores_that_moved() {
+        let mut run = example();
+        run.apps.iter_mut().for_each(|it| it.apart_ns = Some(25.0));
+        assert!(!warnings(&run).concat().contains("the host moved the cores"));
+        run.apps[0].apart_ns = Some(120.0);
+        let warnings = warnings(&run).concat();
         assert!(warnings.contains("but for 1 of"), "{warnings}");
     }
 

@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::time::Instant;
 
+use anyhow::Result;
+
 use crate::child;
 
 const BATCHES: u32 = 20;
@@ -57,9 +59,67 @@ pub fn moved(before: f64, after: f64) -> bool {
     before.max(after) > before.min(after) * MOVED_MIN
 }
 
+/// What `take` makes of each turn, and how far apart the cores were after it: with the cores where they were before
+/// the first turn, if that can be had in so many `tries`. What `look` tells nothing about is taken once.
+pub fn unmoved<T, R>(
+    turns: &[T],
+    tries: u32,
+    look: impl Fn() -> Option<f64>,
+    mut take: impl FnMut(&T) -> Result<R>,
+) -> Result<Vec<(R, Option<f64>)>> {
+    let mut tries_left = tries;
+    loop {
+        tries_left -= 1;
+        let begun = look();
+        let (mut taken, mut is_unmoved) = (Vec::new(), true);
+        for turn in turns {
+            let result = take(turn)?;
+            let after = look();
+            taken.push((result, after));
+            is_unmoved = !begun.zip(after).is_some_and(|(one, now)| moved(one, now));
+            if !is_unmoved && tries_left > 0 {
+                break;
+            }
+        }
+        if is_unmoved || tries_left == 0 {
+            return Ok(taken);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turns_are_taken_anew_where_the_cores_moved_in_between() {
+        let looks =
+            std::cell::RefCell::new(vec![25.0, 26.0, 120.0, 120.0, 121.0, 119.0].into_iter());
+        let mut number = 0;
+        let mut take = |turn: &char| {
+            number += 1;
+            Ok(format!("{turn}{number}"))
+        };
+        let look = || looks.borrow_mut().next();
+        let taken = unmoved(&['a', 'b'], 3, look, &mut take).unwrap();
+        assert_eq!(taken, [("a3".to_owned(), Some(121.0)), ("b4".to_owned(), Some(119.0))]);
+    }
+
+    #[test]
+    fn turns_are_taken_at_last_wherever_the_cores_are() {
+        let looks = std::cell::Cell::new(0u32);
+        let look = || {
+            looks.set(looks.get() + 1);
+            Some(if looks.get().is_multiple_of(2) { 25.0 } else { 120.0 })
+        };
+        let mut count = 0;
+        let taken = unmoved(&[(), ()], 3, look, |()| {
+            count += 1;
+            Ok(count)
+        });
+        let numbers: Vec<i32> = taken.unwrap().into_iter().map(|(number, _)| number).collect();
+        assert_eq!(numbers, [3, 4], "the third try goes on to its end");
+    }
 
     #[test]
     fn a_look_takes_some_time_and_small_differences_are_none() {
