@@ -18,7 +18,9 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 #[no_mangle]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     numbers_settled();
-    noted(unsafe { real::accept(fd, address, len) }, |new| calls::accepted(fd, new, 0))
+    let genuine = || unsafe { real::accept(fd, address, len) as isize };
+    let new = boundary(|| calls::accepting(fd, genuine), genuine) as c_int;
+    noted(new, |new| calls::accepted(fd, new, 0))
 }
 
 #[no_mangle]
@@ -29,7 +31,8 @@ pub unsafe extern "C" fn accept4(
     flags: c_int,
 ) -> c_int {
     numbers_settled();
-    noted(unsafe { real::accept4(fd, address, len, flags) }, |new| {
+    let genuine = || unsafe { real::accept4(fd, address, len, flags) as isize };
+    noted(boundary(|| calls::accepting(fd, genuine), genuine) as c_int, |new| {
         calls::accepted(fd, new, flags);
     })
 }

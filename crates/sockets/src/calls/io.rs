@@ -8,7 +8,7 @@ use shunt_link::elsewhere;
 use shunt_os::critical::{self, Handled};
 use shunt_os::{memory, threads};
 
-use crate::pool::{self, Mode, Socket};
+use crate::pool::{self, stage, Mode, Socket};
 pub use crate::receive::usual::receive_at_once;
 use crate::receive::{self, leave_native};
 use crate::search::{note, Way};
@@ -86,7 +86,17 @@ pub fn receive(
             let request = receive::Request { fd, generation, vector, flags };
             threads::add(&socket.native_recv, 1);
             if socket.mode() == Mode::Plain {
-                let result = genuine();
+                let waits = flags & (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0
+                    && socket.stage.load(Relaxed) <= stage::WAITING
+                    && wait::kernel::may_sleep(socket);
+                let outcome = match waits {
+                    true => wait::kernel::wait(socket, fd, &wait::kernel::RECEIVES, genuine),
+                    false => Outcome::Genuine(genuine()),
+                };
+                let Outcome::Genuine(result) = outcome else {
+                    leave_native(index, socket);
+                    return outcome;
+                };
                 if result == 0 && receive::ended_by_death(socket, request) {
                     leave_native(index, socket);
                     return Outcome::Failed(libc::ECONNRESET);

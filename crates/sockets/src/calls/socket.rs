@@ -14,7 +14,7 @@ use crate::calls::descriptor::{classify, forget, opened, touch_or_leave};
 use crate::pool::{self, Mode, Socket};
 use crate::send::held;
 use crate::table::{self, Entry};
-use crate::wait::{epoll, state};
+use crate::wait::{self, epoll, state};
 use crate::{attach, inherit, process, receive, search, send, Outcome};
 
 /// After a successful `socket`.
@@ -27,6 +27,16 @@ pub fn created(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
     } else {
         forget(fd);
         table::set(fd, Entry::Foreign);
+    }
+}
+
+/// `accept` and `accept4`.
+pub fn accepting(listener: c_int, genuine: impl FnOnce() -> isize) -> Outcome {
+    let Entry::Socket(index) = table::get(listener) else { return Outcome::PassThrough };
+    let socket = pool::get(index);
+    match wait::kernel::may_sleep(socket) {
+        true => wait::kernel::wait(socket, listener, &wait::kernel::ACCEPTS, genuine),
+        false => Outcome::PassThrough,
     }
 }
 

@@ -11,7 +11,7 @@ use shunt_ring::FUTEX;
 use shunt_stream::ReaderOn;
 
 use self::ends::{await_owed, has_died_unread, outgoing_unread, stands_at_end, was_reset};
-use self::native::{goes_on_by_itself, insist, rest_natively, Entering};
+use self::native::{goes_on_by_itself, insist, rest_natively};
 use self::peek::{peek_over_the_seam, PEEK};
 use self::sources::{from_ring, from_tcp};
 use self::usual::Took;
@@ -32,7 +32,7 @@ mod sources;
 pub mod usual;
 
 pub use ends::{await_death, ended_by_death, has_ended, is_dying, owes};
-pub use native::let_enter;
+pub use native::{let_enter, Entering};
 pub use remains::{receive_remains, remaining};
 pub use sources::{is_buffer, is_no_address, is_part, parts};
 

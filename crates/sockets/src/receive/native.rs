@@ -30,14 +30,14 @@ pub(super) fn goes_on_by_itself(
 }
 
 /// A call that has slept on a ring and makes the genuine call by its number.
-pub(super) struct Entering {
+pub struct Entering {
     place: &'static AtomicI32,
     thread: i32,
 }
 
 impl Entering {
     /// Under the receive lock, which whoever closes the number takes as well before it looks ([`let_enter`]).
-    pub(super) fn announce(socket: &'static Socket) -> Entering {
+    pub fn announce(socket: &'static Socket) -> Entering {
         let thread = raw::gettid();
         let is_free = |place: &&AtomicI32| place.load(Relaxed) == 0;
         let place = socket.entering.iter().find(is_free).unwrap_or(&socket.entering[0]);

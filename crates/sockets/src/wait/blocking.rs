@@ -46,7 +46,7 @@ pub struct Patience {
 }
 
 /// Calls of `changed` between two looks at the clock.
-const LOOKS: u32 = 256;
+pub const LOOKS: u32 = 256;
 /// So many of them without a pause in between.
 const LOOKS_EAGER: u32 = 224;
 
@@ -93,7 +93,7 @@ impl Patience {
         if limit == 0 || self.spun {
             return changed();
         }
-        match spin_until(policy, self.began, limit, changed) {
+        match spin_until(policy, self.began, limit, LOOKS, changed) {
             Spun::Changed => {
                 // A spin that was enough was short; its length is not worth a look at the clock.
                 policy.caught();
@@ -423,13 +423,19 @@ pub enum Spun {
 const LOST_NS: u64 = 200_000;
 
 /// Spins until `changed` or `limit` nanoseconds have passed since `began`. Gives the core to
-/// whoever else wants it in between: on one core that is the peer.
-pub fn spin_until(policy: &Policy, began: u64, limit: u64, changed: impl Fn() -> bool) -> Spun {
+/// whoever else wants it after so many `looks`: on one core that is the peer.
+pub fn spin_until(
+    policy: &Policy,
+    began: u64,
+    limit: u64,
+    looks: u32,
+    changed: impl Fn() -> bool,
+) -> Spun {
     let mut before = began;
     loop {
         let mut yielding = before;
         if !policy.yields_first() {
-            for look in 0..LOOKS {
+            for look in 0..looks {
                 if changed() {
                     return Spun::Changed;
                 }

@@ -4,6 +4,7 @@
 pub mod blocking;
 pub mod epoll;
 mod few;
+pub mod kernel;
 pub mod poll;
 pub mod state;
 

@@ -38,6 +38,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_signal_interrupts_poll_and_epoll,
     a_signal_interrupts_recv_or_restarts_it,
     a_handler_set_by_signal_restarts_what_it_interrupts,
+    a_handler_interrupts_a_call_that_has_just_begun,
     a_handler_within_a_handler_interrupts_that_alone,
     a_look_lets_the_signals_of_its_mask_in,
     a_signal_finds_what_the_number_names_by_then,
@@ -560,6 +561,40 @@ fn a_handler_set_by_signal_restarts_what_it_interrupts(a: &Actor) {
         wait::catch_by_signal(libc::SIGUSR1, true);
         let interrupted = a.interrupted(|| io::recv(s, &mut [0; 8], 0));
         a.note("siginterrupt", interrupted);
+    });
+}
+
+extern "C" fn alarm_anew(_signal: i32) {
+    process::timer_again(100_000);
+}
+
+/// A call that looks for a moment before it sleeps has slept to the program.
+fn a_handler_interrupts_a_call_that_has_just_begun(a: &Actor) {
+    const ROUNDS: usize = 40;
+    let few_are_late = |what: &str, call: &dyn Fn() -> Got| {
+        let is_late = |_: &usize| {
+            process::timer_again(30);
+            let began = Instant::now();
+            let got = call();
+            process::no_timer();
+            assert!(got.is(libc::EINTR), "{what}: {got:?}");
+            began.elapsed() > Duration::from_millis(50)
+        };
+        // A busy machine may let the alarm come before the call.
+        a.note(format!("{what}: few are late"), (0..ROUNDS).filter(is_late).count() < ROUNDS / 2);
+    };
+    let place = a.listen();
+    a.server(|| {
+        wait::catch_signal_with(libc::SIGALRM, 0, alarm_anew);
+        few_are_late("accept", &|| socket::accept(place.fd));
+    });
+    let s = a.pair(&place);
+    a.server(|| {
+        socket::set_nonblocking(s, false);
+        few_are_late("recv", &|| io::recv(s, &mut [0; 8], 0));
+        wait::catch_signal_with(libc::SIGALRM, libc::SA_RESTART, alarm_anew);
+        socket::set_timeout(s, libc::SO_RCVTIMEO, 5_000);
+        few_are_late("recv with a time-out", &|| io::recv(s, &mut [0; 8], 0));
     });
 }
 

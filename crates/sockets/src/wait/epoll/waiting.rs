@@ -376,7 +376,7 @@ unsafe fn wait_managed(
             let links: Few<&'static Link> = set.inner.lock().links.iter().copied().collect();
             let stirred =
                 || links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint();
-            match blocking::spin_until(&set.policy, start, spin, stirred) {
+            match blocking::spin_until(&set.policy, start, spin, blocking::LOOKS, stirred) {
                 Spun::Changed => {
                     set.policy.caught();
                     continue;

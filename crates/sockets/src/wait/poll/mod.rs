@@ -261,7 +261,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         if spin > 0 && !spun {
             spun = true;
             let start = clock::now_ns();
-            match blocking::spin_until(&POLICY, start, spin, || changed(list)) {
+            match blocking::spin_until(&POLICY, start, spin, blocking::LOOKS, || changed(list)) {
                 Spun::Changed => {
                     POLICY.caught();
                     continue;
