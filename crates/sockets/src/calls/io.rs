@@ -87,7 +87,7 @@ pub fn receive(
             threads::add(&socket.native_recv, 1);
             if socket.mode() == Mode::Plain {
                 let waits = flags & (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0
-                    && socket.stage.load(Relaxed) <= stage::WAITING
+                    && socket.stage.load(Relaxed) == stage::YOUNG
                     && wait::kernel::may_sleep(socket);
                 let outcome = match waits {
                     true => wait::kernel::wait(socket, fd, &wait::kernel::RECEIVES, genuine),

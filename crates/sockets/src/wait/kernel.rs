@@ -1,4 +1,4 @@
-//! The wait of a blocking call that is the kernel's: a receive of a stream that has not been on a ring yet, or an accept.
+//! The wait of a blocking call that is the kernel's: an accept, or a receive of a stream that is too young for a ring.
 //! To sleep costs more than the answers of most peers on one host take, so it looks at the kernel for a moment, if that
 //! paid lately, before it makes the genuine call. Short connections end before they come to a ring.
 
@@ -27,7 +27,13 @@ pub fn wait(
     policy: &Policy,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    let (limit, began) = (policy.spin_ns(), clock::now_ns());
+    let limit = policy.spin_ns();
+    let before = critical::handled();
+    let is_there = || handles::poll_now(fd, libc::POLLIN) != 0;
+    if limit > 0 && is_there() {
+        return Outcome::Genuine(genuine());
+    }
+    let began = clock::now_ns();
     let mut found = false;
     // Who closes the number meanwhile lets the call come to its file before.
     let _entering = (limit > 0).then(|| {
@@ -35,8 +41,6 @@ pub fn wait(
         Entering::announce(socket)
     });
     if limit > 0 {
-        let before = critical::handled();
-        let is_there = || handles::poll_now(fd, libc::POLLIN) != 0;
         let stirred = || is_there() || critical::handled() != before;
         match spin_until(policy, began, limit, LOOKS, stirred) {
             Spun::Changed => found = true,
