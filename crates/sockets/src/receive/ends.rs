@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_os::{clock, handles, proc};
+use shunt_ring::Direction;
 use shunt_stream::{End, ReaderOn, Words};
 
 use super::Request;
@@ -22,6 +23,18 @@ pub(super) fn stands_at_end(socket: &Socket, recv: &RecvSide) -> bool {
         ReaderOn::Salvage { .. } => true,
     };
     recv.peer_shut || socket.shut_reading.load(Relaxed) || ended()
+}
+
+/// Whether everything was received that stands before a FIN that is held back: what a wait may have told of is to be
+/// found, though the FIN itself comes by TCP a moment later.
+pub(super) fn stands_at_held_end(socket: &Socket, recv: &RecvSide) -> bool {
+    let is_all = |direction: &Direction| recv.offset >= direction.tail();
+    recv.peer_shut
+        && recv.offset_known
+        && blocking::direction(socket, false).is_some_and(is_all)
+        && socket
+            .link()
+            .is_some_and(|link| !incoming(link, socket.slot.load(Relaxed)).fin_is_dropped())
 }
 
 /// Whether the incoming ring has no byte at or beyond `offset` any more: the next comes by TCP.

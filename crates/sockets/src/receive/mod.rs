@@ -10,7 +10,9 @@ use shunt_os::{handles, park, set_errno, threads};
 use shunt_ring::FUTEX;
 use shunt_stream::ReaderOn;
 
-use self::ends::{await_owed, has_died_unread, outgoing_unread, stands_at_end, was_reset};
+use self::ends::{
+    await_owed, has_died_unread, outgoing_unread, stands_at_end, stands_at_held_end, was_reset,
+};
 use self::native::{goes_on_by_itself, insist, rest_natively};
 use self::peek::{peek_over_the_seam, PEEK};
 use self::sources::{from_ring, from_tcp};
@@ -451,6 +453,8 @@ fn attempt(
             if count > 0 {
                 return Ok(got(socket, recv, request, count));
             }
+        } else if stands_at_held_end(socket, recv) {
+            return Ok(Attempt::Got(0));
         } else if !agree_locked(socket, recv)? {
             threads::add(&socket.native_recv, 1);
             return Ok(Attempt::Native);
@@ -479,7 +483,8 @@ fn attempt(
             }
             ReaderOn::Ring => {}
             ReaderOn::Tcp | ReaderOn::Crossing { .. } | ReaderOn::Salvage { .. } => {
-                if recv.peer_shut && !recv.fin_held && !words.fin_is_dropped() {
+                let has_drained = recv.peer_shut && !recv.fin_held && !words.fin_is_dropped();
+                if has_drained || stands_at_held_end(socket, recv) {
                     // Its FIN may not be here yet.
                     return Ok(Attempt::Got(0));
                 }
