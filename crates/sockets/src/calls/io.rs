@@ -86,9 +86,9 @@ pub fn receive(
             let request = receive::Request { fd, generation, vector, flags };
             threads::add(&socket.native_recv, 1);
             if socket.mode() == Mode::Plain {
-                let waits = flags & (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0
+                let waits = flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0
                     && socket.stage.load(Relaxed) == stage::YOUNG
-                    && wait::kernel::may_sleep(socket);
+                    && !wait::blocking::may_not_wait(socket, flags);
                 let outcome = match waits {
                     true => wait::kernel::wait(socket, fd, &wait::kernel::RECEIVES, genuine),
                     false => Outcome::Genuine(genuine()),

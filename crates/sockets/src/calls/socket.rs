@@ -34,9 +34,9 @@ pub fn created(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
 pub fn accepting(listener: c_int, genuine: impl FnOnce() -> isize) -> Outcome {
     let Entry::Socket(index) = table::get(listener) else { return Outcome::PassThrough };
     let socket = pool::get(index);
-    match wait::kernel::may_sleep(socket) {
-        true => wait::kernel::wait(socket, listener, &wait::kernel::ACCEPTS, genuine),
-        false => Outcome::PassThrough,
+    match wait::blocking::may_not_wait(socket, 0) {
+        true => Outcome::PassThrough,
+        false => wait::kernel::wait(socket, listener, &wait::kernel::ACCEPTS, genuine),
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) fn goes_on_by_itself(
     }
 }
 
-/// A call that has slept on a ring and makes the genuine call by its number.
+/// A call that has slept to the program, on a ring or by looks, and makes the genuine call by its number.
 pub struct Entering {
     place: &'static AtomicI32,
     thread: i32,

@@ -1,6 +1,6 @@
 //! Tables in Markdown: one for each part of a run, and the figures that say most.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::plan::{LARGE, SMALL};
 use super::run::Run;
@@ -56,29 +56,22 @@ pub fn warnings(run: &Run) -> Vec<String> {
 
 /// How far apart the cores were, if they did not stay where they were.
 fn warning_about_cores(records: &[Record], programs: &[Trial]) -> Option<String> {
-    fn span(all: impl Iterator<Item = Option<f64>>) -> Option<(f64, f64)> {
-        let all = all.flatten().map(|ns| (ns, ns));
-        all.reduce(|one, next| (one.0.min(next.0), one.1.max(next.1)))
-    }
+    let wider = |one: (f64, f64), next: (f64, f64)| (one.0.min(next.0), one.1.max(next.1));
+    let span =
+        |looks: Vec<Option<f64>>| looks.into_iter().flatten().map(|ns| (ns, ns)).reduce(wider);
     let is_moved = |&(least, most): &(f64, f64)| apart::moved(least, most);
-    let of_records = |records: &[Record]| span(records.iter().map(|it| it.apart_ns));
-    let of_programs = |of: &dyn Fn(&Trial) -> bool| {
-        span(programs.iter().filter(|it| of(it)).map(|it| it.apart_ns))
-    };
-    let (least, most) = [of_records(records), of_programs(&|_| true)]
-        .into_iter()
-        .flatten()
-        .reduce(|one, next| (one.0.min(next.0), one.1.max(next.1)))
-        .filter(is_moved)?;
     let cases = records.chunk_by(|one, next| (one.round, one.case()) == (next.round, next.case()));
-    let rounds: BTreeSet<_> = programs.iter().map(|it| (&it.what, it.round)).collect();
-    let of_round = |(what, round)| of_programs(&|it| (&it.what, it.round) == (what, round));
-    let all = cases.map(of_records).chain(rounds.into_iter().map(of_round));
-    let spans: Vec<_> = all.collect();
-    let mixed = spans.iter().filter(|span| span.filter(is_moved).is_some()).count();
+    let of_cases = cases.map(|round| round.iter().map(|it| it.apart_ns).collect());
+    let mut of_programs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for it in programs {
+        of_programs.entry((&it.what, it.round)).or_default().push(it.apart_ns);
+    }
+    let spans: Vec<_> = of_cases.chain(of_programs.into_values()).map(span).collect();
+    let (least, most) = spans.iter().copied().flatten().reduce(wider).filter(is_moved)?;
+    let mixed = spans.iter().flatten().filter(|span| is_moved(span)).count();
+    let all = spans.len();
     Some(format!(
-        "the host moved the cores: a word took {least:.0} to {most:.0} ns from one to the other (`apart_ns` in the CSV files). Ways were compared at one distance, but for {mixed} of {} rounds of cases and programs; rows may be of different ones",
-        spans.len()
+        "the host moved the cores: a word took {least:.0} to {most:.0} ns from one to the other (`apart_ns` in the CSV files). Ways were compared at one distance, but for {mixed} of {all} rounds of cases and programs; rows may be of different ones"
     ))
 }
 
