@@ -59,10 +59,16 @@ pub fn passes(is_kernels: impl FnOnce() -> bool) -> bool {
     !process::enabled() || is_kernels()
 }
 
-/// Before a call that gives up a descriptor's number, or takes one and may last.
+/// Before a call that gives up a descriptor's number, or is about one and may last.
 #[inline(always)]
 pub fn numbers_settled() {
     handles::await_numbers();
+}
+
+/// Makes a call that takes a number before it waits.
+#[inline(always)]
+pub fn with_numbers_settled<T>(call: impl FnOnce() -> T) -> T {
+    handles::with_numbers_settled(call)
 }
 
 /// Makes a call that takes a number, with none of ours among the low ones.

@@ -6,7 +6,7 @@ use libc::{sockaddr, socklen_t};
 use shunt_os::real;
 use shunt_sockets::calls::socket as calls;
 
-use crate::boundary::{about, before, boundary, noted, numbers_settled, with_numbers};
+use crate::boundary::{about, before, boundary, noted, with_numbers, with_numbers_settled};
 
 #[no_mangle]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -17,10 +17,9 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 
 #[no_mangle]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    numbers_settled();
     let genuine = || unsafe { real::accept(fd, address, len) as isize };
-    let new = boundary(|| calls::accepting(fd, genuine), genuine) as c_int;
-    noted(new, |new| calls::accepted(fd, new, 0))
+    let new = boundary(|| calls::accepting(fd, genuine), || with_numbers_settled(genuine));
+    noted(new as c_int, |new| calls::accepted(fd, new, 0))
 }
 
 #[no_mangle]
@@ -30,11 +29,9 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    numbers_settled();
     let genuine = || unsafe { real::accept4(fd, address, len, flags) as isize };
-    noted(boundary(|| calls::accepting(fd, genuine), genuine) as c_int, |new| {
-        calls::accepted(fd, new, flags);
-    })
+    let new = boundary(|| calls::accepting(fd, genuine), || with_numbers_settled(genuine));
+    noted(new as c_int, |new| calls::accepted(fd, new, flags))
 }
 
 #[no_mangle]

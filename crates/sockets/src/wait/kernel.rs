@@ -17,24 +17,25 @@ const LOOKS: u32 = 16;
 pub static RECEIVES: Policy = Policy::new();
 pub static ACCEPTS: Policy = Policy::new();
 
-/// Makes the genuine call of a blocking one by `fd`, which finds something when that is readable.
+/// Makes the genuine call of a blocking one by `fd`, which finds something when that is readable; it is told
+/// whether that was seen.
 pub fn wait(
     socket: &'static Socket,
     fd: i32,
     policy: &Policy,
-    genuine: impl FnOnce() -> isize,
+    genuine: impl FnOnce(bool) -> isize,
 ) -> Outcome {
     let limit = policy.spin_ns();
     if limit == 0 {
         let began = clock::now_ns();
-        let result = genuine();
+        let result = genuine(false);
         policy.slept(clock::now_ns() - began);
         return Outcome::Genuine(result);
     }
     let before = critical::handled();
     let is_there = || handles::poll_now(fd, libc::POLLIN) != 0;
     if is_there() {
-        return Outcome::Genuine(genuine());
+        return Outcome::Genuine(genuine(true));
     }
     let began = clock::now_ns();
     // Who closes the number meanwhile lets the call come to its file before.
@@ -54,7 +55,7 @@ pub fn wait(
     if has_handled() && (!signals::restarts(before) || has_time_out()) && !is_there() {
         return Outcome::Failed(libc::EINTR);
     }
-    let result = genuine();
+    let result = genuine(spun == Spun::Changed && !has_handled());
     let waited = clock::now_ns() - began;
     if spun == Spun::Changed && waited <= limit {
         policy.caught();

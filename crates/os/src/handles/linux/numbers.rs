@@ -138,7 +138,15 @@ pub fn with_numbers_for_long<T>(call: impl FnOnce() -> T) -> T {
     LASTING.make(call)
 }
 
-/// Before the program gives up a number, or a call that may last makes one: lets others finish.
+/// As before, of one that takes its number at its start and then may wait: nobody is to stand aside so long. One
+/// of ours may come between, which is a matter of nanoseconds unless the thread loses its core there.
+#[inline]
+pub fn with_numbers_settled<T>(call: impl FnOnce() -> T) -> T {
+    await_numbers();
+    call()
+}
+
+/// Before the program gives up a number: lets others finish.
 #[inline]
 pub fn await_numbers() {
     if HOLDER.load(SeqCst) != 0 {
