@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_carriers::{Failure, Sender, Sent};
-use shunt_os::{handles, park, set_errno, threads};
+use shunt_os::{park, set_errno, threads};
 use shunt_ring::FUTEX;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::WriterOn;
@@ -435,7 +435,7 @@ fn wait(
     if watch.is_worth_another(socket) {
         return None;
     }
-    let limit = handles::option_timeout(fd, libc::SO_SNDTIMEO);
+    let limit = patience.limit(fd);
     let bounded = limit.map_or(FULL_NS_MAX, |limit| limit.min(FULL_NS_MAX));
     let bounded = patience.elapsed() + bounded;
     let word_at = &direction.wake.space_wanted;

@@ -165,7 +165,7 @@ impl Patience {
 
     /// [`insist`](Self::insist) without the frame that cancellation needs.
     fn wait_in_kernel(&mut self, events: i16, call: impl Fn() -> (i32, isize)) -> isize {
-        let (option, errno) = (self.option, shunt_os::errno());
+        let errno = shunt_os::errno();
         loop {
             let (fd, result) = call();
             if result >= 0 {
@@ -174,7 +174,7 @@ impl Patience {
             if result >= 0 || shunt_os::errno() != libc::EAGAIN {
                 return result;
             }
-            let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
+            let limit = self.limit(fd);
             let left = limit.map(|limit| limit.saturating_sub(self.elapsed()));
             let pause = if events == 0 { PAUSE_NS } else { NUMBER_NS_MAX };
             let span = clock::span(left.unwrap_or(pause).min(pause));
@@ -249,6 +249,13 @@ impl Patience {
         })
     }
 
+    /// How long the call may take, in nanoseconds, by the time-out that its socket had when it slept first: one that
+    /// is set later is of the calls that begin then.
+    pub fn limit(&mut self, fd: i32) -> Option<u64> {
+        let option = self.option;
+        *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option))
+    }
+
     /// Nanoseconds since the call began to wait.
     pub fn elapsed(&self) -> u64 {
         clock::now_ns() - self.began
@@ -268,8 +275,7 @@ impl Patience {
     ) -> Woken {
         // The kernel does not restart a wait that has an end: so we know when a handler ran, which matters
         // where another thread may close the number.
-        let option = self.option;
-        let limit = *self.limit.get_or_insert_with(|| handles::option_timeout(fd, option));
+        let limit = self.limit(fd);
         let far = self.elapsed() + FAR_NS;
         let bound = match limit {
             None if !has_some && !may_end && threads::program_is_alone() => None,

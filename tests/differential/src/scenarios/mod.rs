@@ -125,6 +125,7 @@ const WAIT_IN_CALLS: &[&str] = &[
     "a_stream_passed_to_a_program_goes_on",
     "a_stream_passed_to_a_program_without_the_library_goes_on",
     "a_thread_that_may_be_cancelled_anywhere_is_cancelled_asleep",
+    "a_time_out_set_while_a_write_sleeps_is_of_later_calls",
     "cat_echoes_as_standard_input_and_output",
     "cat_spawned_with_file_actions_echoes",
     "cat_started_by_vfork_reads_what_was_not_read",

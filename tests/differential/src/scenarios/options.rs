@@ -20,6 +20,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     receive_time_out_ends_a_read,
     receive_time_out_leaves_what_waitall_has,
     send_time_out_ends_a_write,
+    a_time_out_set_while_a_write_sleeps_is_of_later_calls,
     low_water_mark_holds_a_read_back,
     bytes_waiting_are_counted,
     bytes_on_their_way_are_counted_down,
@@ -387,6 +388,24 @@ fn send_time_out_ends_a_write(a: &Actor) {
         let text = receive(s, 5, total as usize, 1 << 20);
         a.note("all that went", text == format!("{total} bytes right"));
     });
+}
+
+fn a_time_out_set_while_a_write_sleeps_is_of_later_calls(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 12 << 20;
+    a.at_once(
+        || {
+            let block = pattern::bytes(5, 0, TOTAL);
+            a.beside_a_sleeper(
+                || a.note("send", io::send(s, &block, 0)),
+                || a.note("set", set_timeout(s, libc::SO_SNDTIMEO, 1)),
+            );
+        },
+        || {
+            wait::poll(&[], 300);
+            a.note("received", receive(s, 5, TOTAL, 1 << 20));
+        },
+    );
 }
 
 fn low_water_mark_holds_a_read_back(a: &Actor) {
