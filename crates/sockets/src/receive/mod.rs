@@ -59,7 +59,7 @@ impl Request<'_> {
 enum Attempt {
     /// This many bytes, or the end of the stream (0).
     Got(usize),
-    /// This many bytes, and the next one is the other carrier's: TCP's.
+    /// This many bytes, and the next one is the other carrier's, TCP's, or on its way there.
     UpToTcp(usize),
     /// The same: the ring's.
     UpToTheRing(usize),
@@ -196,11 +196,15 @@ fn receive_waiting(
                         tried = Ok(Attempt::Empty);
                     }
                 }
-                let nothing = matches!(tried, Ok(Attempt::Empty)) && got + peeked == 0;
-                if nothing
+                let ends = || match got {
+                    0 => patience.may_not_wait(socket, request.flags),
+                    _ => !wants_all,
+                };
+                if matches!(tried, Ok(Attempt::Empty))
+                    && peeked == 0
                     && !trusted
                     && owes(socket, &recv)
-                    && patience.may_not_wait(socket, request.flags)
+                    && ends()
                 {
                     tried = Ok(Attempt::Owed);
                 }
@@ -250,6 +254,7 @@ fn receive_waiting(
             // (epoll(7)): no edge will follow for what lies on the other carrier already.
             Attempt::UpToTcp(count) => {
                 got += count;
+                trusted &= count == 0;
                 if got == wanted || ahead(request.fd) == Ahead::Stop {
                     return Outcome::Handled(got as isize);
                 }
@@ -567,6 +572,8 @@ fn got(socket: &Socket, recv: &RecvSide, request: Request<'_>, count: usize) -> 
     match recv.reader.on() {
         ReaderOn::Crossing { up_at } if recv.offset >= up_at => Attempt::UpToTheRing(count),
         ReaderOn::Ring if has_ended(socket, recv.offset) => Attempt::UpToTcp(count),
+        ReaderOn::Ring => Attempt::Got(count),
+        _ if owes(socket, recv) => Attempt::UpToTcp(count),
         _ => Attempt::Got(count),
     }
 }

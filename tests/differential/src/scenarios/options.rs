@@ -25,6 +25,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_waiting_are_counted,
     bytes_on_their_way_are_counted_down,
     connection_states_follow_the_ends,
+    what_fionread_tells_comes_by_one_receive,
     the_counts_of_a_new_stream_begin_with_it,
     bytes_of_the_connection_are_counted,
     memory_of_unread_bytes_is_counted,
@@ -481,6 +482,32 @@ fn bytes_on_their_way_are_counted_down(a: &Actor) {
 
 fn tcp_info(s: Fd) -> Vec<u8> {
     socket::getsockopt(s, IPPROTO_TCP, libc::TCP_INFO, 248).1
+}
+
+/// Also where a ring was full for so long that its writer went on by TCP.
+fn what_fionread_tells_comes_by_one_receive(a: &Actor) {
+    let s = a.stream();
+    const TOTAL: usize = 12 << 20;
+    a.at_once(
+        || assert_eq!(send_all(s, 8, TOTAL, TOTAL), format!("{TOTAL} bytes sent")),
+        || {
+            wait::poll(&[], 150);
+            let mut room = vec![0; TOTAL];
+            let (mut taken, mut fewer) = (0, 0);
+            while taken < TOTAL {
+                let told = socket::ioctl(s, libc::FIONREAD, -1).1 as usize;
+                if told == 0 {
+                    wait::poll(&[(s, libc::POLLIN)], -1);
+                    continue;
+                }
+                let count = io::recv(s, &mut room[taken..][..told], 0).count().expect("bytes");
+                taken += count;
+                fewer += usize::from(count < told);
+            }
+            a.note("right", room == pattern::bytes(8, 0, TOTAL));
+            a.note("receives of fewer than were told", fewer);
+        },
+    );
 }
 
 fn the_counts_of_a_new_stream_begin_with_it(a: &Actor) {
