@@ -200,6 +200,12 @@ pub fn has_room(fd: i32) -> bool {
     handles::poll_now(fd, libc::POLLOUT) & (libc::POLLOUT | libc::POLLHUP | libc::POLLERR) != 0
 }
 
+/// Until that is so, or a handler ran, or some time has passed.
+pub fn await_room(fd: i32) {
+    const LOOK_NS: u64 = 10_000_000;
+    handles::poll_within(fd, libc::POLLOUT, LOOK_NS);
+}
+
 /// Pieces that one call hands to the kernel; what lies behind them is another call's. A call for no bytes
 /// at all is not made.
 const PIECES_MAX: usize = 32;

@@ -3,10 +3,9 @@
 //! looks at what the process at the other end saw. Nobody may hang, no byte may be wrong, what calls that
 //! returned have sent must arrive, and then comes the end or a reset.
 //!
-//! `cargo run -p shunt-deaths -- [--only TEXT] [--points N] [--jobs N] [--plain] [--open] [--list]`. The library
+//! `cargo run -p shunt-deaths -- [--only TEXT] [--points N] [--jobs N] [--plain] [--list]`. The library
 //! is taken from `SHUNT_LIBRARY`. Of a series of more than N points (600) every second is taken, or every third,
-//! and so on. `--plain` runs the same on kernel TCP, where the same must hold; `--open` runs what is known to
-//! fail.
+//! and so on. `--plain` runs the same on kernel TCP, where the same must hold.
 
 mod frame;
 mod judge;
@@ -38,8 +37,6 @@ struct Options {
     jobs: usize,
     /// Nothing for kernel TCP.
     library: Option<PathBuf>,
-    /// What is known to fail, and nothing else.
-    open: bool,
 }
 
 /// A series of points.
@@ -96,13 +93,8 @@ fn main() -> ExitCode {
 }
 
 fn parse(words: &[&str]) -> Result<Options, String> {
-    let mut options = Options {
-        only: String::new(),
-        points: 600,
-        jobs: 2,
-        library: Some(library()),
-        open: false,
-    };
+    let mut options =
+        Options { only: String::new(), points: 600, jobs: 2, library: Some(library()) };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value after it"));
@@ -112,7 +104,6 @@ fn parse(words: &[&str]) -> Result<Options, String> {
             "--points" => options.points = number(value()?)?,
             "--jobs" => options.jobs = number(value()?)? as usize,
             "--plain" => options.library = None,
-            "--open" => options.open = true,
             "--list" => {
                 all().for_each(|series| println!("{}", series.name()));
                 std::process::exit(0);
@@ -151,9 +142,7 @@ fn all() -> impl Iterator<Item = Series> {
 fn run(options: &Options) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     let by_instruction = |series: &Series| series.call.is_some();
-    let is_chosen = |series: &Series| {
-        series.name().contains(&options.only) && series.script.is_open == options.open
-    };
+    let is_chosen = |series: &Series| series.name().contains(&options.only);
     for series in all().filter(is_chosen) {
         // What is counted is the library's.
         if options.library.is_none() && by_instruction(&series) {

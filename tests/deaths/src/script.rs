@@ -18,8 +18,6 @@ pub struct Script {
     pub survivor: Survivor,
     pub victim_accepts: bool,
     pub streams: usize,
-    /// Known to fail.
-    pub is_open: bool,
 }
 
 const SCRIPT: Script = Script {
@@ -28,7 +26,6 @@ const SCRIPT: Script = Script {
     survivor: Survivor::Answers,
     victim_accepts: false,
     streams: 1,
-    is_open: false,
 };
 
 pub const SCRIPTS: &[Script] = &[
@@ -39,9 +36,7 @@ pub const SCRIPTS: &[Script] = &[
     Script { name: "leaves the ring", run: victim::leaves, ..SCRIPT },
     Script { name: "becomes another program", run: victim::execs, ..SCRIPT },
     Script { name: "forks", run: victim::forks, ..SCRIPT },
-    // Killed while it gives the stream to its child, it leaves what the survivor has not read to nobody, and the
-    // child's bytes come before it.
-    Script { name: "forks at once", run: victim::forks_at_once, is_open: true, ..SCRIPT },
+    Script { name: "forks at once", run: victim::forks_at_once, ..SCRIPT },
     Script { name: "opens a second stream", run: victim::opens_two, streams: 2, ..SCRIPT },
 ];
 

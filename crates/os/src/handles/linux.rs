@@ -2,7 +2,7 @@
 
 use core::mem::{size_of, zeroed};
 
-use crate::{raw, sys, Result};
+use crate::{clock, raw, sys, Result};
 
 mod control;
 mod numbers;
@@ -82,10 +82,15 @@ pub fn epoll_wait(set: i32, events: &mut [libc::epoll_event], timeout_ms: i32) -
 
 /// What `poll` says of one descriptor now.
 pub fn poll_now(fd: i32, events: i16) -> i16 {
+    poll_within(fd, events, 0)
+}
+
+/// What `poll` says of one descriptor once it says anything, or so many nanoseconds later.
+pub fn poll_within(fd: i32, events: i16, ns: u64) -> i16 {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
-    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let span = clock::span(ns);
     // SAFETY: one entry, a valid timespec, no mask.
-    let result = unsafe { sys!(libc::SYS_ppoll, &raw mut entry, 1, &raw const zero, 0, 8) };
+    let result = unsafe { sys!(libc::SYS_ppoll, &raw mut entry, 1, &raw const span, 0, 8) };
     match result {
         Ok(_) => entry.revents,
         Err(_) => 0,

@@ -21,6 +21,7 @@ use crate::{inherit, quiet, search, wait};
 mod anew;
 mod ends;
 mod fin;
+mod heir;
 mod leave;
 mod remains;
 mod room;
@@ -36,6 +37,7 @@ pub use ends::{
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,
 };
+pub use heir::resend_for_dead;
 pub use leave::{leave, leave_all, leave_soon, settle_on_tcp};
 pub use remains::{share_remains, take_up_remains};
 pub use room::{sizes_changed, widen_room, WINDOW_UNSET};

@@ -20,7 +20,7 @@ use crate::service;
 use crate::wait::epoll::Managed;
 
 /// Sent again at a time.
-const PIECE_BYTES: usize = 16 * 1024;
+pub(super) const PIECE_BYTES: usize = 16 * 1024;
 
 /// Accounts for the end of a ring segment of the outgoing direction.
 pub(super) fn left_ring(send: &mut SendSide, tail: u64) {

@@ -27,10 +27,15 @@ struct Member {
     /// The fork that counted a child as a holder last. Here and not in its process's own memory, of
     /// which a fork has a copy made page by page where it is written.
     forking: AtomicU32,
+    /// The process that does what its owner died before, 0 if none does.
+    heir: AtomicI32,
 }
 
 /// How long a child without a bell waits for its parent.
 const UNHEARD_NS_MAX: u64 = 200_000_000;
+
+/// How often a child that waits looks whether the one that it waits for lives.
+const LOOK_NS: u64 = 10_000_000;
 
 const ASKED: u32 = 1;
 const ON_TCP: u32 = 2;
@@ -42,6 +47,10 @@ const WATCHED: u32 = 8;
 const WOKEN: u32 = 16;
 /// The peer died with bytes of a ring unread, which the kernel tells of by another name, or as an end.
 const RESET: u32 = 32;
+/// The owner of a stream has closed it, or ended in order: it has left nothing to be done.
+const CLOSED: u32 = 64;
+/// What it died before was done by an heir.
+const INHERITED: u32 = 128;
 
 /// What a process knows of its family's share in a stream or set.
 pub struct Kin {
@@ -86,6 +95,9 @@ impl Kin {
 
     /// This process has closed it.
     pub fn let_go(&self) {
+        if let (0, Some(member)) = (self.owner(), self.member()) {
+            member.state.fetch_or(CLOSED, SeqCst);
+        }
         self.hold(false);
         self.forget();
     }
@@ -159,8 +171,10 @@ impl Kin {
     /// Its sole holder takes a stream to a ring: what was announced to others was to those who are gone.
     pub fn begin_ownership(&self) {
         if let Some(member) = self.member() {
+            member.heir.store(0, Relaxed);
             member.state.store(0, Release);
         }
+        self.owner.store(0, Relaxed);
     }
 
     /// The child that is about to be forked is one more holder. False if it cannot be told of what happens.
@@ -240,9 +254,28 @@ impl Kin {
                 break;
             }
             // The wait is for the owner's service thread; its death is noticed by the timeout.
-            let _ = shunt_os::park::wait(&member.state, state, Some(10_000_000));
+            let _ = shunt_os::park::wait(&member.state, state, Some(LOOK_NS));
         }
         settled()
+    }
+
+    /// Where the owner died while it had a stream, does what it left to be done, once in the family: the others wait. If
+    /// who does it dies, another one begins anew.
+    pub(super) fn act_for_dead_owner(&self, act: impl FnOnce()) {
+        let Some(member) = self.member() else { return };
+        let me = process::pid();
+        let state = || member.state.load(Acquire);
+        while state() & (CLOSED | INHERITED) == 0 && !raw::runs(self.owner()) {
+            let heir = member.heir.load(Acquire);
+            let is_free = heir == 0 || heir != me && !raw::runs(heir);
+            if is_free && member.heir.compare_exchange(heir, me, AcqRel, Relaxed).is_ok() {
+                act();
+                member.state.fetch_or(INHERITED, AcqRel);
+                shunt_os::park::wake_all(&member.state);
+                return;
+            }
+            let _ = shunt_os::park::wait(&member.state, state(), Some(LOOK_NS));
+        }
     }
 
     pub(super) fn is_asked_for(&self) -> bool {

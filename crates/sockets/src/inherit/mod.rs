@@ -5,6 +5,7 @@
 //! | fork | the parent keeps its streams on the ring; the child's copies are marked `Inherited` |
 //! | the child closes an inherited stream | nothing but the close |
 //! | the child uses one | the parent's service thread takes it back to TCP; the child waits for it |
+//! | the parent is killed meanwhile | a child that uses the stream sends by TCP what the parent had still to send |
 //! | the parent closes one that the child holds | taken back to TCP first; the child has it alone |
 //! | the owner stops itself, or a child stops it | taken back to TCP first |
 //! | the child uses an inherited epoll set | as a stream: its streams go back to TCP, and it is the kernel's |
@@ -93,6 +94,9 @@ pub fn touch(index: u32) {
     }
     let errno = shunt_os::errno();
     let by_owner = socket.kin.ask_owner();
+    if !by_owner {
+        socket.kin.act_for_dead_owner(|| attach::resend_for_dead(socket));
+    }
     attach::take_up_remains(socket);
     if by_owner {
         // The owner has given the kernel its registrations back, as they are by now.

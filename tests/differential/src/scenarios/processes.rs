@@ -19,6 +19,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_childs_bytes_come_behind_those_that_fill_its_parents_buffer,
     a_childs_bytes_come_behind_those_of_a_parent_that_has_closed,
     a_childs_bytes_come_behind_those_of_a_parent_that_ends,
+    the_bytes_of_children_come_behind_those_of_a_parent_that_is_killed,
     a_grandchild_uses_what_a_child_took_to_the_ring,
     a_child_that_touches_nothing_disturbs_nothing,
     many_children_come_and_go_beside_live_streams,
@@ -235,8 +236,17 @@ fn fill_before_a_child(a: &Actor, closes: bool) {
     }
 }
 
-/// The reader is slow, so that the ring and the kernel's buffers are full by turns.
 fn a_childs_bytes_come_behind_those_of_a_parent_that_ends(a: &Actor) {
+    write_beside_children(a, 1, false);
+}
+
+fn the_bytes_of_children_come_behind_those_of_a_parent_that_is_killed(a: &Actor) {
+    write_beside_children(a, 3, true);
+}
+
+/// The reader is slow, so that the ring and the kernel's buffers are full by turns. Where the parent is killed, that is
+/// before it reads anything.
+fn write_beside_children(a: &Actor, children: usize, is_killed: bool) {
     const CHILDS: usize = 200_000;
     let place = a.listen();
     a.at_once(
@@ -244,6 +254,11 @@ fn a_childs_bytes_come_behind_those_of_a_parent_that_ends(a: &Actor) {
             let s = a.connect(&place);
             a.warm_as_client(s);
             let (mut parents, mut childs, mut room) = (0, 0, vec![0; CHILDS]);
+            let mut sent = None;
+            if is_killed {
+                sent = Some(a.hear());
+                thread::sleep(Duration::from_millis(60));
+            }
             let end = loop {
                 let got = io::recv(s, &mut room, 0);
                 let Some(count @ 1..) = got.count() else { break got };
@@ -255,7 +270,7 @@ fn a_childs_bytes_come_behind_those_of_a_parent_that_ends(a: &Actor) {
                 thread::sleep(Duration::from_millis(10));
             };
             a.note("end", end);
-            a.note("parent's", parents.to_string() == a.hear());
+            a.note("parent's", parents.to_string() == sent.unwrap_or_else(|| a.hear()));
             a.note("child's", childs);
         },
         || {
@@ -269,11 +284,16 @@ fn a_childs_bytes_come_behind_those_of_a_parent_that_ends(a: &Actor) {
                     thread::sleep(Duration::from_millis(10));
                 }
                 a.tell(&sent.to_string());
-                process::fork(|| {
-                    process::alarm(18);
-                    thread::sleep(Duration::from_millis(30));
-                    i32::from(io::send(s, &[b'c'; CHILDS], 0).count() != Some(CHILDS))
-                });
+                for _ in 0..children {
+                    process::fork(|| {
+                        process::alarm(18);
+                        thread::sleep(Duration::from_millis(30));
+                        i32::from(io::send(s, &[b'c'; CHILDS], 0).count() != Some(CHILDS))
+                    });
+                }
+                if is_killed {
+                    process::kill(process::pid(), libc::SIGKILL);
+                }
             });
             a.note("parent", wait_for(parent));
         },
