@@ -33,6 +33,16 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// How long a thread of this process has run, in nanoseconds (pthread_getcpuclockid(3)); `None` if it is gone.
+pub fn cpu_ns(thread: i32) -> Option<u64> {
+    // CPUCLOCK_PERTHREAD_MASK, CPUCLOCK_SCHED of Linux's posix-timers.h.
+    const OF_THREAD: i32 = 4 | 2;
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid timespec.
+    let result = unsafe { libc::clock_gettime(!thread << 3 | OF_THREAD, &mut t) };
+    (result == 0).then(|| t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
 /// A span of time as programs of either kind give it: seconds, and nanoseconds or microseconds.
 pub trait Span: Copy {
     fn parts(self) -> (i64, i64);

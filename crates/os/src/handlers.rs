@@ -7,7 +7,7 @@
 //! program's flags and masks.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::*};
 
 use libc::{siginfo_t, sigset_t, ucontext_t};
 
@@ -20,6 +20,10 @@ const SIGNALS: usize = 65;
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 /// The flags that they were set with.
 static FLAGS: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
+
+/// Whether the program has ever set a handler, and one without SA_RESTART, of signals that others send.
+static IS_SET: AtomicBool = AtomicBool::new(false);
+static INTERRUPTS: AtomicBool = AtomicBool::new(false);
 
 /// Beyond these a disposition is a function: SIG_DFL, SIG_IGN and sigset's SIG_HOLD are none.
 const NO_FUNCTION_MAX: usize = 2;
@@ -142,6 +146,7 @@ pub fn set(
     let Some(place) = place(signal).filter(|_| is_function(disposition)) else {
         return shown(signal, ask(disposition));
     };
+    note_kind(signal, flags as u32);
     let flags_before = FLAGS[place].swap(flags as u32, SeqCst);
     let before = HANDLERS[place].swap(disposition, SeqCst);
     let was = ask(ours());
@@ -159,8 +164,30 @@ pub fn set(
 /// After libc has changed what is set for a signal: the flags are as the kernel has them.
 pub fn note_flags(signal: c_int) {
     if let (Some(place), Some(action)) = (place(signal), KernelAction::of(signal)) {
+        note_kind(signal, action.flags as u32);
         FLAGS[place].store(action.flags as u32, SeqCst);
     }
+}
+
+fn note_kind(signal: c_int, flags: u32) {
+    // Nobody sends them to a thread that sleeps.
+    if FAULTS.contains(&signal) {
+        return;
+    }
+    IS_SET.store(true, Relaxed);
+    if flags & libc::SA_RESTART as u32 == 0 {
+        INTERRUPTS.store(true, Relaxed);
+    }
+}
+
+/// Whether the program has ever set a handler.
+pub(crate) fn are_set() -> bool {
+    IS_SET.load(Relaxed)
+}
+
+/// Whether it has ever set one without SA_RESTART.
+pub(crate) fn interrupt() -> bool {
+    INTERRUPTS.load(Relaxed)
 }
 
 fn place(signal: c_int) -> Option<usize> {

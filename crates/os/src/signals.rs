@@ -1,7 +1,7 @@
 //! Whether an interrupted wait of ours is to be taken up again.
 
 use crate::critical::{handled, Handled};
-use crate::handlers::KernelAction;
+use crate::handlers::{self, KernelAction};
 use crate::sys;
 
 /// After a sleep that a signal ended: whether all handlers that the thread has run since `before` were
@@ -13,6 +13,16 @@ pub fn restarts(before: Handled) -> bool {
         return !some_handler_interrupts();
     }
     now.interrupting == before.interrupting
+}
+
+/// Whether a signal may end a call of the program's: it has set a handler without SA_RESTART at some time.
+pub fn may_interrupt() -> bool {
+    handlers::interrupt()
+}
+
+/// Whether it has set a handler at some time. With SA_RESTART, too, one ends a call that has a time-out.
+pub fn are_handled() -> bool {
+    handlers::are_set()
 }
 
 /// 64 calls of 0.1 us.

@@ -65,12 +65,6 @@ pub fn numbers_settled() {
     handles::await_numbers();
 }
 
-/// Makes a call that takes a number before it waits.
-#[inline(always)]
-pub fn with_numbers_settled<T>(call: impl FnOnce() -> T) -> T {
-    handles::with_numbers_settled(call)
-}
-
 /// Makes a call that takes a number, with none of ours among the low ones.
 #[inline(always)]
 pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
@@ -81,6 +75,12 @@ pub fn with_numbers<T>(call: impl FnOnce() -> T) -> T {
 #[inline(always)]
 pub fn with_numbers_for_long<T>(call: impl FnOnce() -> T) -> T {
     handles::with_numbers_for_long(call)
+}
+
+/// As [`with_numbers`], of one that takes its number at its start, and then may wait.
+#[inline(always)]
+pub fn with_numbers_at_start<T>(call: impl FnOnce() -> T) -> T {
+    handles::with_numbers_at_start(call)
 }
 
 /// Makes a call about a descriptor. A number of which nothing is known may be nobody's: none of ours has it

@@ -6,7 +6,7 @@ use libc::{sockaddr, socklen_t};
 use shunt_os::real;
 use shunt_sockets::calls::socket as calls;
 
-use crate::boundary::{about, before, boundary, noted, with_numbers, with_numbers_settled};
+use crate::boundary::{about, before, boundary, noted, with_numbers, with_numbers_at_start};
 
 #[no_mangle]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -17,8 +17,8 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 
 #[no_mangle]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    let genuine = || unsafe { real::accept(fd, address, len) as isize };
-    let new = boundary(|| calls::accepting(fd, genuine), || with_numbers_settled(genuine));
+    let genuine = || with_numbers_at_start(|| unsafe { real::accept(fd, address, len) as isize });
+    let new = boundary(|| calls::accepting(fd, genuine), genuine);
     noted(new as c_int, |new| calls::accepted(fd, new, 0))
 }
 
@@ -29,8 +29,9 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let genuine = || unsafe { real::accept4(fd, address, len, flags) as isize };
-    let new = boundary(|| calls::accepting(fd, genuine), || with_numbers_settled(genuine));
+    let accept = || unsafe { real::accept4(fd, address, len, flags) as isize };
+    let genuine = || with_numbers_at_start(accept);
+    let new = boundary(|| calls::accepting(fd, genuine), genuine);
     noted(new as c_int, |new| calls::accepted(fd, new, flags))
 }
 

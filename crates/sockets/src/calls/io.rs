@@ -90,7 +90,7 @@ pub fn receive(
                     && socket.stage.load(Relaxed) == stage::YOUNG
                     && !wait::blocking::may_not_wait(socket, flags);
                 let outcome = match waits {
-                    true => wait::kernel::wait(socket, fd, &wait::kernel::RECEIVES, |_| genuine()),
+                    true => wait::kernel::wait(socket, fd, &wait::kernel::RECEIVES, genuine),
                     false => Outcome::Genuine(genuine()),
                 };
                 let Outcome::Genuine(result) = outcome else {

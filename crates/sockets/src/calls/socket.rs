@@ -30,17 +30,14 @@ pub fn created(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
     }
 }
 
-/// `accept` and `accept4`. They take their number before they wait.
+/// `accept` and `accept4`.
 pub fn accepting(listener: c_int, genuine: impl FnOnce() -> isize) -> Outcome {
     let Entry::Socket(index) = table::get(listener) else { return Outcome::PassThrough };
     let socket = pool::get(index);
-    if wait::blocking::may_not_wait(socket, 0) {
-        return Outcome::Genuine(handles::with_numbers_for_long(genuine));
+    match wait::blocking::may_not_wait(socket, 0) {
+        true => Outcome::PassThrough,
+        false => wait::kernel::wait(socket, listener, &wait::kernel::ACCEPTS, genuine),
     }
-    wait::kernel::wait(socket, listener, &wait::kernel::ACCEPTS, |is_there| match is_there {
-        true => handles::with_numbers_for_long(genuine),
-        false => handles::with_numbers_settled(genuine),
-    })
 }
 
 /// After a successful `accept` or `accept4` on `listener`.

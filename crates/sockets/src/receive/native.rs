@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicI32, Ordering::*};
 
 use libc::iovec;
 use shunt_carriers::Part;
-use shunt_os::{handles, proc, raw, set_errno, sys, Errno};
+use shunt_os::{clock, handles, proc, raw, set_errno, sys, Errno};
 
 use super::peek::PEEK;
 use super::sources::parts;
@@ -53,16 +53,19 @@ impl Drop for Entering {
 }
 
 /// Before the kernel closes a number of the socket's: a call that began before keeps its file, once it sleeps in the
-/// kernel, and a busy machine may be long in letting it come there. One that was left by a handler's jump and runs on is
-/// waited for in vain, once.
+/// kernel, and a busy machine may be long in letting it come there. One that has run for much longer than that takes was
+/// left by a handler's jump.
 pub fn let_enter(socket: &Socket) {
     const ENTRY_NS_MAX: u64 = 1_000_000_000;
+    const RUN_NS_MAX: u64 = 3_000_000;
     for place in &socket.entering {
         let thread = place.load(SeqCst);
         if thread == 0 || thread == raw::gettid() {
             continue;
         }
-        let is_there = || place.load(SeqCst) != thread || proc::is_asleep(thread);
+        let began = clock::cpu_ns(thread).unwrap_or(0);
+        let runs_on = || clock::cpu_ns(thread).is_none_or(|now| now - began > RUN_NS_MAX);
+        let is_there = || place.load(SeqCst) != thread || proc::is_asleep(thread) || runs_on();
         attach::wait_until(ENTRY_NS_MAX, is_there);
         let _ = place.compare_exchange(thread, 0, SeqCst, Relaxed);
     }

@@ -17,25 +17,27 @@ const LOOKS: u32 = 16;
 pub static RECEIVES: Policy = Policy::new();
 pub static ACCEPTS: Policy = Policy::new();
 
-/// Makes the genuine call of a blocking one by `fd`, which finds something when that is readable; it is told
-/// whether that was seen.
+/// Makes the genuine call of a blocking one by `fd`, which finds something when that is readable.
 pub fn wait(
     socket: &'static Socket,
     fd: i32,
     policy: &Policy,
-    genuine: impl FnOnce(bool) -> isize,
+    genuine: impl FnOnce() -> isize,
 ) -> Outcome {
+    let has_time_out = || handles::option_timeout(fd, libc::SO_RCVTIMEO).is_some();
+    // One that comes between the look and the sleep would be lost.
+    let is_interrupted = || signals::may_interrupt() || signals::are_handled() && has_time_out();
     let limit = policy.spin_ns();
-    if limit == 0 {
+    if limit == 0 || is_interrupted() {
         let began = clock::now_ns();
-        let result = genuine(false);
+        let result = genuine();
         policy.slept(clock::now_ns() - began);
         return Outcome::Genuine(result);
     }
     let before = critical::handled();
     let is_there = || handles::poll_now(fd, libc::POLLIN) != 0;
     if is_there() {
-        return Outcome::Genuine(genuine(true));
+        return Outcome::Genuine(genuine());
     }
     let began = clock::now_ns();
     // Who closes the number meanwhile lets the call come to its file before.
@@ -50,12 +52,11 @@ pub fn wait(
         Spun::LostCore => policy.overloaded(),
         Spun::InVain => policy.in_vain(),
     }
-    // To the program it has slept meanwhile (signal(7)).
-    let has_time_out = || handles::option_timeout(fd, libc::SO_RCVTIMEO).is_some();
+    // To the program it has slept meanwhile (signal(7)): another thread may have set such a handler since.
     if has_handled() && (!signals::restarts(before) || has_time_out()) && !is_there() {
         return Outcome::Failed(libc::EINTR);
     }
-    let result = genuine(spun == Spun::Changed && !has_handled());
+    let result = genuine();
     let waited = clock::now_ns() - began;
     if spun == Spun::Changed && waited <= limit {
         policy.caught();

@@ -22,6 +22,8 @@ static HOLDER: AtomicUsize = AtomicUsize::new(0);
 static INSIDE: Inside = Inside::new();
 /// Those of them that may last: an `open` of a FIFO.
 static LASTING: Inside = Inside::new();
+/// Those that take their number at their start, and then may wait: an `accept`.
+static STARTING: Inside = Inside::new();
 /// Descriptors of ours that are being closed: no more marked as ours, and perhaps still open.
 static CLOSING: AtomicU32 = AtomicU32::new(0);
 
@@ -30,6 +32,8 @@ static CLOSING: AtomicU32 = AtomicU32::new(0);
 const TURNS_MAX: u32 = 2000;
 /// How often we wait for the program's calls that may last: none is harmed but in its number.
 const ASIDE_MAX: u32 = 200;
+/// And for those that have taken theirs long before, as a rule: by yields alone, for one may have lost its core first.
+const START_MAX: u32 = 60;
 
 /// Calls of the program's that none of our numbers may meet.
 struct Inside {
@@ -68,7 +72,10 @@ impl Inside {
             self.stand_aside();
         }
         let result = call();
-        self.now.fetch_sub(1, SeqCst);
+        let left = self.now.fetch_sub(1, SeqCst) - 1;
+        if self.stuck.load(Relaxed) > left {
+            self.stuck.fetch_min(left, Relaxed);
+        }
         result
     }
 
@@ -111,6 +118,7 @@ impl Numbers {
         if held {
             INSIDE.settle(TURNS_MAX);
             LASTING.settle(ASIDE_MAX);
+            STARTING.settle(START_MAX);
         }
         Numbers { held }
     }
@@ -138,12 +146,10 @@ pub fn with_numbers_for_long<T>(call: impl FnOnce() -> T) -> T {
     LASTING.make(call)
 }
 
-/// As before, of one that takes its number at its start and then may wait: nobody is to stand aside so long. One
-/// of ours may come between, which is a matter of nanoseconds unless the thread loses its core there.
+/// As [`with_numbers`], of one that takes its number at its start, and then may wait.
 #[inline]
-pub fn with_numbers_settled<T>(call: impl FnOnce() -> T) -> T {
-    await_numbers();
-    call()
+pub fn with_numbers_at_start<T>(call: impl FnOnce() -> T) -> T {
+    STARTING.make(call)
 }
 
 /// Before the program gives up a number: lets others finish.
@@ -183,6 +189,7 @@ pub fn forget_numbers() {
     HOLDER.store(0, SeqCst);
     INSIDE.forget();
     LASTING.forget();
+    STARTING.forget();
     CLOSING.store(0, SeqCst);
 }
 
