@@ -35,7 +35,7 @@ impl Direction {
     }
 
     /// The writer is gone, or as good as: its reader gets what it held back, of a ring of so many bytes. By any thread of
-    /// the reader's process, any number of times.
+    /// the reader's process, or of one that had the writer's end as well, any number of times.
     pub fn show_held(&self, capacity: u64) {
         // SYNC held -> Producer::hold: every byte before `held` is written.
         let held = self.wake.held.load(acquire(Point::HeldObserve));

@@ -72,11 +72,20 @@ impl Inside {
             self.stand_aside();
         }
         let result = call();
-        let left = self.now.fetch_sub(1, SeqCst) - 1;
-        if self.stuck.load(Relaxed) > left {
-            self.stuck.fetch_min(left, Relaxed);
-        }
+        self.end();
         result
+    }
+
+    #[inline]
+    fn end(&self) {
+        match self.now.fetch_sub(1, SeqCst) {
+            // In a child that a handler has forked within the call.
+            0 => self.now.store(0, SeqCst),
+            now if self.stuck.load(Relaxed) >= now => {
+                self.stuck.fetch_min(now - 1, Relaxed);
+            }
+            _ => {}
+        }
     }
 
     #[cold]
