@@ -16,9 +16,9 @@ use crate::service;
 pub const REST_NS: u64 = 1_000_000_000;
 
 /// The rings of a process walk together through no more memory than this where messages are long
-/// ([`Producer::set_walk`](shunt_ring::Producer::set_walk)): about as much as a processor's last cache has, so that what
-/// is written has left it.
-const WALK_BYTES: u64 = 32 * 1024 * 1024;
+/// ([`Producer::set_walk`](shunt_ring::Producer::set_walk)): more than a core's second cache has, so that what is written
+/// has left the reader's, and a part of the last one, so that what is read has not left that.
+const WALK_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The share of one of so many streams.
 fn walk_bytes(streams: usize) -> u64 {
