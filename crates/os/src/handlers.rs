@@ -164,7 +164,9 @@ pub fn set(
 /// After libc has changed what is set for a signal: the flags are as the kernel has them.
 pub fn note_flags(signal: c_int) {
     if let (Some(place), Some(action)) = (place(signal), KernelAction::of(signal)) {
-        note_kind(signal, action.flags as u32);
+        if action.handler == ours() {
+            note_kind(signal, action.flags as u32);
+        }
         FLAGS[place].store(action.flags as u32, SeqCst);
     }
 }

@@ -167,10 +167,12 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
         // Nobody of this process is there to send it again, if the reader leaves the ring.
         attach::leave(index, Reason::SharedWithOtherProcess);
     }
+    // What its owner has on a ring is there still.
+    let is_its_own = socket.mode() != Mode::Inherited;
     let farewell = attach::detach(socket, alone);
     // One that the service thread went to meanwhile.
     search::stop_waiting(socket);
-    if !alone {
+    if !alone && is_its_own {
         inherit::announce_on_tcp(socket);
     }
     socket.kin.let_go();

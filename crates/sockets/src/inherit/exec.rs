@@ -37,7 +37,9 @@ fn prepare_exec(in_place: Option<Image>) {
             // For a child that has one and has not used it yet.
             let socket = pool::get(index);
             attach::reset_unread_at_exec(socket);
-            announce_on_tcp(socket);
+            if socket.mode() != Mode::Inherited {
+                announce_on_tcp(socket);
+            }
             socket.kin.hold(false);
         }
         // Who has one besides is not told of what closes.

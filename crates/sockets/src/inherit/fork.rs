@@ -241,7 +241,8 @@ fn open_all() {
         search::stop_waiting(socket);
         if socket.closing.swap(false, Relaxed) {
             // The parent's, for a call of its own that is not over.
-            socket.kin.let_go();
+            socket.kin.hold(false);
+            socket.kin.forget();
             handles::close(socket.fd.load(Relaxed));
             return socket.set_mode(Mode::Free);
         }

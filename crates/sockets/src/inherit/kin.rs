@@ -265,9 +265,11 @@ impl Kin {
         let Some(member) = self.member() else { return };
         let me = process::pid();
         let state = || member.state.load(Acquire);
-        while state() & (CLOSED | INHERITED) == 0 && !raw::runs(self.owner()) {
+        let is_due = || state() & (CLOSED | INHERITED | ON_TCP) == 0 && !raw::runs(self.owner());
+        while !process::in_vfork_child() && is_due() {
             let heir = member.heir.load(Acquire);
-            let is_free = heir == 0 || heir != me && !raw::runs(heir);
+            // Another thread of this process may be at it: they take turns, or it has left it by a jump.
+            let is_free = heir == 0 || heir == me || !raw::runs(heir);
             if is_free && member.heir.compare_exchange(heir, me, AcqRel, Relaxed).is_ok() {
                 act();
                 member.state.fetch_or(INHERITED, AcqRel);

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
-use shunt_os::{handles, park, set_errno, threads};
+use shunt_os::{clock, handles, park, set_errno, threads};
 use shunt_ring::FUTEX;
 use shunt_stream::ReaderOn;
 
@@ -163,6 +163,8 @@ fn receive_waiting(
     let (mut looked, mut awaited) = (usual.is_some(), false);
     // What the peer owes has been waited for, and what is left in a ring has been looked for.
     let (mut trusted, mut drained) = (false, false);
+    let mut owed_since = None;
+    let waited_long = |since| clock::now_ns() - since >= attach::CORE_NS_MAX;
     let mut request = request;
     loop {
         // The words are looked at beforehand only if the last attempt found nothing: a look costs
@@ -196,15 +198,12 @@ fn receive_waiting(
                         tried = Ok(Attempt::Empty);
                     }
                 }
-                let ends = || match got {
-                    0 => patience.may_not_wait(socket, request.flags),
-                    _ => !wants_all,
-                };
+                let ends = got > 0 && !wants_all || patience.may_not_wait(socket, request.flags);
                 if matches!(tried, Ok(Attempt::Empty))
                     && peeked == 0
                     && !trusted
                     && owes(socket, &recv)
-                    && ends()
+                    && ends
                 {
                     tried = Ok(Attempt::Owed);
                 }
@@ -254,7 +253,8 @@ fn receive_waiting(
             // (epoll(7)): no edge will follow for what lies on the other carrier already.
             Attempt::UpToTcp(count) => {
                 got += count;
-                trusted &= count == 0;
+                // A peer that sends a little now and then does not keep the call for ever.
+                trusted &= count == 0 || owed_since.is_some_and(waited_long);
                 if got == wanted || ahead(request.fd) == Ahead::Stop {
                     return Outcome::Handled(got as isize);
                 }
@@ -268,6 +268,7 @@ fn receive_waiting(
             }
             Attempt::Owed => {
                 trusted = true;
+                owed_since.get_or_insert_with(clock::now_ns);
                 await_owed(socket, request.generation);
             }
             Attempt::Dying => {

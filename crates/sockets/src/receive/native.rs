@@ -64,7 +64,8 @@ pub fn let_enter(socket: &Socket) {
             continue;
         }
         let began = clock::cpu_ns(thread).unwrap_or(0);
-        let runs_on = || clock::cpu_ns(thread).is_none_or(|now| now - began > RUN_NS_MAX);
+        let runs_on =
+            || clock::cpu_ns(thread).is_none_or(|now| now.saturating_sub(began) > RUN_NS_MAX);
         let is_there = || place.load(SeqCst) != thread || proc::is_asleep(thread) || runs_on();
         attach::wait_until(ENTRY_NS_MAX, is_there);
         let _ = place.compare_exchange(thread, 0, SeqCst, Relaxed);

@@ -20,6 +20,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_childs_bytes_come_behind_those_of_a_parent_that_has_closed,
     a_childs_bytes_come_behind_those_of_a_parent_that_ends,
     the_bytes_of_children_come_behind_those_of_a_parent_that_is_killed,
+    a_child_uses_what_its_sibling_has_closed,
     a_grandchild_uses_what_a_child_took_to_the_ring,
     a_child_that_touches_nothing_disturbs_nothing,
     many_children_come_and_go_beside_live_streams,
@@ -298,6 +299,36 @@ fn write_beside_children(a: &Actor, children: usize, is_killed: bool) {
             a.note("parent", wait_for(parent));
         },
     );
+}
+
+/// A child that closes a stream that it has not used says nothing of where it is.
+fn a_child_uses_what_its_sibling_has_closed(a: &Actor) {
+    let place = a.listen();
+    for execs in [false, true] {
+        let s = a.pair(&place);
+        a.at_once(
+            || {
+                a.note("sent", io::send(s, b"for the child", 0));
+                a.note("received", receive_text(s, 11));
+            },
+            || {
+                let sibling = a.child("sibling", || match execs {
+                    false => _ = socket::close(s),
+                    true => {
+                        socket::fcntl(s, libc::F_SETFD, libc::FD_CLOEXEC);
+                        process::exec_shell_by_list(process::ByList::Execl, c"/bin/sh", "exit 3");
+                    }
+                });
+                a.note("sibling", wait_for(sibling));
+                let child = a.child("child", || {
+                    a.note("sent", io::send(s, b"the child's", 0));
+                    a.note("received", receive_text(s, 13));
+                });
+                a.note("child", wait_for(child));
+            },
+        );
+        socket::close(s);
+    }
 }
 
 fn a_grandchild_uses_what_a_child_took_to_the_ring(a: &Actor) {

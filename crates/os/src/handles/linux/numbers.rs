@@ -5,7 +5,7 @@ use core::sync::atomic::{fence, AtomicI32, AtomicU32, AtomicUsize, Ordering::*};
 
 use super::is_open;
 use crate::handles::own;
-use crate::{raw, sys, threads, Errno, Result};
+use crate::{clock, raw, sys, threads, Errno, Result};
 
 /// Our descriptors start here unless the program's limit is lower. Higher would make the kernel
 /// grow the descriptor table of every process for nothing.
@@ -32,8 +32,10 @@ static CLOSING: AtomicU32 = AtomicU32::new(0);
 const TURNS_MAX: u32 = 2000;
 /// How often we wait for the program's calls that may last: none is harmed but in its number.
 const ASIDE_MAX: u32 = 200;
-/// And for those that have taken theirs long before, as a rule: by yields alone, for one may have lost its core first.
+/// And for those that have taken theirs long before, as a rule: by so many yields, for one may have lost its core first,
+/// and for so many nanoseconds.
 const START_MAX: u32 = 60;
+const START_NS_MAX: u64 = 1_000_000;
 
 /// Calls of the program's that none of our numbers may meet.
 struct Inside {
@@ -48,11 +50,11 @@ impl Inside {
         Inside { now: AtomicU32::new(0), stuck: AtomicU32::new(0) }
     }
 
-    /// Waits, boundedly, until none is on its way that has not been given up before.
-    fn settle(&self, turns: u32) {
+    /// Waits, boundedly by `wait`, until none is on its way that has not been given up before.
+    fn settle(&self, wait: impl FnOnce(&dyn Fn() -> bool) -> bool) {
         let stuck = self.stuck.load(Relaxed);
         let others = || self.now.load(SeqCst);
-        let settled = wait_for(turns, || (others() <= stuck).then_some(())).is_some();
+        let settled = wait(&|| others() <= stuck);
         let left = others();
         if !settled || left < stuck {
             self.stuck.store(left, Relaxed);
@@ -125,9 +127,12 @@ impl Numbers {
         };
         let held = wait_for(TURNS_MAX, free).unwrap_or(false);
         if held {
-            INSIDE.settle(TURNS_MAX);
-            LASTING.settle(ASIDE_MAX);
-            STARTING.settle(START_MAX);
+            let in_turns = |turns, is_free: &dyn Fn() -> bool| {
+                wait_for(turns, || is_free().then_some(())).is_some()
+            };
+            INSIDE.settle(|is_free| in_turns(TURNS_MAX, is_free));
+            LASTING.settle(|is_free| in_turns(ASIDE_MAX, is_free));
+            STARTING.settle(|is_free| yield_until(START_MAX, START_NS_MAX, is_free));
         }
         Numbers { held }
     }
@@ -176,6 +181,18 @@ fn await_holder() {
         let holder = HOLDER.load(SeqCst);
         (holder == 0 || holder == me).then_some(())
     });
+}
+
+/// Yields the core between the looks, so often and for so many nanoseconds at most. Whether it came to be so.
+fn yield_until(turns: u32, ns: u64, ready: &dyn Fn() -> bool) -> bool {
+    if ready() {
+        return true;
+    }
+    let began = clock::now_ns();
+    (0..turns).take_while(|_| clock::now_ns() - began < ns).any(|_| {
+        raw::sched_yield();
+        ready()
+    })
 }
 
 /// Tries at once, then yields the core, then sleeps between the tries (about 100 ms in all).
