@@ -15,7 +15,8 @@ pub trait Words {
     fn tail(&self) -> u64;
     fn set_tail(&self, offset: u64);
 
-    /// By the reader, or a child of the writer's, once the writer is gone: moves `tail` behind what the writer held back, if it did.
+    /// By the reader, or a child of the writer's, once the writer is gone: moves `tail` behind what the writer held
+    /// back, if it did.
     fn show_held(&self);
 
     /// Stored by the writer: the segment's first offset. Meaningful once `end` has been `Open`.
