@@ -22,7 +22,7 @@ use shunt_os::peer::{Endpoint, Tuple};
 
 /// Every message has this size.
 pub const BYTES: usize = 96;
-const VERSION: u32 = 0x5348_0009;
+const VERSION: u32 = 0x5348_000a;
 /// No slot is meant.
 pub const NO_SLOT: u32 = u32::MAX;
 

@@ -22,7 +22,7 @@ pub struct ProducerLine {
     pub latest: [AtomicU64; WORDS],
 }
 
-/// Stored by the reader alone.
+/// Stored by the reader alone, but for one word.
 #[repr(C, align(64))]
 pub struct ConsumerLine {
     /// Offset of the first byte not yet read.
@@ -34,7 +34,10 @@ pub struct ConsumerLine {
     pub shared: AtomicU64,
     /// How the reader gives the stream up, in bits of the carrier; 0 while it does not.
     pub leaving: AtomicU64,
-    spare: [u64; 4],
+    /// How many bytes the stream had had by TCP when the present segment began. The writer stores it, in this line since
+    /// it does so seldom.
+    pub by_tcp: AtomicU64,
+    spare: [u64; 3],
 }
 
 /// Changed rarely; what both change, only by read-modify-write.
@@ -96,7 +99,8 @@ impl Default for ConsumerLine {
             window: AtomicU64::new(0),
             shared: AtomicU64::new(0),
             leaving: AtomicU64::new(0),
-            spare: [0; 4],
+            by_tcp: AtomicU64::new(0),
+            spare: [0; 3],
         }
     }
 }
@@ -136,6 +140,7 @@ const _: () = {
     assert!(offset_of!(ConsumerLine, head) == 0);
     assert!(offset_of!(ConsumerLine, window) == 8);
     assert!(offset_of!(ConsumerLine, shared) == 16 && offset_of!(ConsumerLine, leaving) == 24);
+    assert!(offset_of!(ConsumerLine, by_tcp) == 32);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);

@@ -38,6 +38,10 @@ pub struct Checker {
     /// What has come of the next one.
     pub tail: Vec<u8>,
     pub is_wrong: bool,
+    /// How many of the child's had come before the victim's last.
+    pub child_before_victim: u64,
+    /// The victim was killed within a call, in the middle of a frame, behind which its child's came.
+    is_torn: bool,
     /// The first of the survivor's may have any number up to this one.
     first_at_most: u64,
 }
@@ -52,19 +56,44 @@ impl Checker {
 
     pub fn take(&mut self, piece: &[u8]) {
         self.tail.extend_from_slice(piece);
-        let whole = self.tail.len() / BYTES * BYTES;
-        let rest = self.tail.split_off(whole);
-        for one in std::mem::replace(&mut self.tail, rest).chunks(BYTES) {
-            let writer = usize::from(one[0]);
-            if writer == SURVIVOR && self.counts[SURVIVOR] < self.first_at_most {
-                let number = (self.counts[SURVIVOR]..=self.first_at_most)
-                    .find(|number| one == frame(SURVIVOR, *number));
-                self.counts[SURVIVOR] = number.unwrap_or(self.first_at_most);
+        let tail = std::mem::take(&mut self.tail);
+        let mut rest = tail.as_slice();
+        while let Some(one) = rest.first_chunk() {
+            let bytes = self.take_frame(one);
+            rest = &rest[bytes..];
+        }
+        self.tail = rest.to_vec();
+    }
+
+    /// How many of the bytes are of the frame that begins there.
+    fn take_frame(&mut self, one: &[u8; BYTES]) -> usize {
+        let writer = usize::from(one[0]);
+        if writer == SURVIVOR && self.counts[SURVIVOR] < self.first_at_most {
+            let number = (self.counts[SURVIVOR]..=self.first_at_most)
+                .find(|number| *one == frame(SURVIVOR, *number));
+            self.counts[SURVIVOR] = number.unwrap_or(self.first_at_most);
+        }
+        self.first_at_most = 0;
+        let next = |writer: usize| frame(writer, self.counts[writer]);
+        if writer < WRITERS && *one == next(writer) {
+            self.counts[writer] += 1;
+            if writer == VICTIM {
+                self.child_before_victim = self.counts[CHILD];
             }
-            self.first_at_most = 0;
-            match self.counts.get_mut(writer) {
-                Some(next) if one == frame(writer, *next) => *next += 1,
-                _ => self.is_wrong = true,
+            return BYTES;
+        }
+        let (victims, childs) = (next(VICTIM), next(CHILD));
+        let is_torn_at =
+            |at: &usize| one[..*at] == victims[..*at] && one[*at..] == childs[..BYTES - *at];
+        match (1..BYTES).find(is_torn_at) {
+            Some(at) if !self.is_torn => {
+                self.is_torn = true;
+                self.child_before_victim = self.counts[CHILD];
+                at
+            }
+            _ => {
+                self.is_wrong = true;
+                BYTES
             }
         }
     }

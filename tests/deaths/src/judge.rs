@@ -37,6 +37,10 @@ fn judge_stream(script: &Script, stream: &Stream, sent_before: u64) -> Result<()
             return Err(format!("more bytes than were written (writer {writer})"));
         }
     }
+    let alone_from = stream.alone_from.get();
+    if alone_from != 0 && stream.child_before_victim.get() >= alone_from {
+        return Err("what the victim had sent came behind what its child sent then".to_owned());
+    }
     let has_begun = stream.begun[VICTIM].get() > 0;
     let error = stream.write_error.get() as i32;
     // An error is told once: the writer may have been told.

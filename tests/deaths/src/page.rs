@@ -54,6 +54,10 @@ pub struct Stream {
     /// It is giving the stream to a child, another program or the kernel: what it has not read is on its way
     /// there, and its death may be told as an end in place of a reset.
     pub moving: Word,
+    /// What the child had written when the victim was dead or had ended for sure, and one more; 0 before that.
+    pub alone_from: Word,
+    /// What of the child's had come to the survivor before the victim's last.
+    pub child_before_victim: Word,
     /// Of each writer, in whole frames, at the survivor.
     pub got: [Word; WRITERS],
     /// Whether bytes of one more frame came.

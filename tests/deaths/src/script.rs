@@ -37,6 +37,7 @@ pub const SCRIPTS: &[Script] = &[
     Script { name: "becomes another program", run: victim::execs, ..SCRIPT },
     Script { name: "forks", run: victim::forks, ..SCRIPT },
     Script { name: "forks at once", run: victim::forks_at_once, ..SCRIPT },
+    Script { name: "fills beside a child", run: victim::fills_beside_child, ..SCRIPT },
     Script { name: "opens a second stream", run: victim::opens_two, streams: 2, ..SCRIPT },
 ];
 

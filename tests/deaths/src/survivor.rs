@@ -84,6 +84,7 @@ fn read_to_end(kind: Survivor, page: &Page, words: &Stream, mut stream: &TcpStre
     for writer in 0..WRITERS {
         words.got[writer].set(checker.counts[writer]);
     }
+    words.child_before_victim.set(checker.child_before_victim * BYTES as u64);
     words.tail.set(checker.tail.len() as u64);
     words.is_wrong.set(u64::from(!checker.ends_well()));
     words.begun_before.set(words.begun[SURVIVOR].get());

@@ -339,45 +339,109 @@ pub fn forks_at_once(v: &mut Victim) {
 }
 
 fn share_with_child(v: &mut Victim) {
-    let (to_child, to_parent) = (Turn::new(), Turn::new());
-    v.words().moving.set(1);
-    // SAFETY: this thread is the program's only one.
-    if unsafe { libc::fork() } == 0 {
-        drop(to_child.given);
-        drop(to_parent.taken);
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            be_the_child(v, to_child.taken, to_parent.given);
-        }));
-        // SAFETY: ends the process.
-        unsafe { libc::_exit(i32::from(ended.is_err())) };
-    }
-    drop(to_child.taken);
-    drop(to_parent.given);
-    let (mut given, mut taken) = (to_child.given, to_parent.taken);
-    given.write_all(b"t").expect("a turn");
-    taken.read_exact(&mut [0]).expect("a turn");
+    let mut turns = fork(v, be_the_child);
+    turns.give();
+    turns.take();
     // The child has read the answers to the parent's frames.
     v.check_from_here();
     v.ask(3);
     v.stream = None;
 }
 
-fn be_the_child(v: &mut Victim, mut taken: PipeReader, mut given: PipeWriter) {
+/// The stream leaves its ring and comes to it again, twice, before its child does anything.
+pub fn fills_beside_child(v: &mut Victim) {
+    const FRAMES: u64 = 2000;
+    v.ask(6);
+    let turns = fork(v, follow);
+    for _ in 0..2 {
+        v.page.hold.set(1);
+        // More than the ring has: it waits, and the rest goes by TCP.
+        v.send(FRAMES);
+        v.page.hold.set(0);
+        v.receive(FRAMES);
+        v.ask(6);
+    }
+    v.page.hold.set(1);
+    v.send(3);
+    v.stream = None;
+    turns.let_go();
+    v.page.hold.set(0);
+}
+
+/// What a process has of the turns.
+struct Turns {
+    taken: PipeReader,
+    given: PipeWriter,
+}
+
+impl Turns {
+    fn give(&mut self) -> bool {
+        self.given.write_all(b"t").is_ok()
+    }
+
+    /// False if nobody is left to give one.
+    fn take(&mut self) -> bool {
+        self.taken.read(&mut [0]).unwrap_or(0) > 0
+    }
+
+    fn let_go(self) {}
+}
+
+/// A child that is not traced.
+fn fork(v: &mut Victim, child: fn(&mut Victim, Turns)) -> Turns {
+    let (to_child, to_parent) = (Turn::new(), Turn::new());
+    v.words().moving.set(1);
+    // SAFETY: this thread is the program's only one.
+    if unsafe { libc::fork() } != 0 {
+        return Turns { taken: to_parent.taken, given: to_child.given };
+    }
+    let turns = Turns { taken: to_child.taken, given: to_parent.given };
+    drop(to_child.given);
+    drop(to_parent.taken);
     IS_TRACED.store(false, Relaxed);
     end_in_time();
-    v.page.child_began.set(1);
-    v.writer = CHILD;
-    let told = taken.read(&mut [0]).unwrap_or(0) > 0;
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        v.page.child_began.set(1);
+        v.writer = CHILD;
+        child(v, turns);
+        v.page.child_finished.set(1);
+        v.stream = None;
+    }));
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(i32::from(ended.is_err())) };
+}
+
+/// Nobody writes before it any more.
+fn be_alone(v: &mut Victim) {
+    v.words().alone_from.set(v.words().begun[CHILD].get() + 1);
+    v.check_from_here();
+}
+
+fn be_the_child(v: &mut Victim, mut turns: Turns) {
+    let told = turns.take();
+    if !told {
+        be_alone(v);
+    }
     v.check_from_here();
     v.send(3);
     // Those to the parent's four, too.
     v.receive(7);
-    if told && given.write_all(b"t").is_ok() {
+    if told && turns.give() {
         // The parent ends, or is dead.
-        let _end = taken.read(&mut [0]);
-        v.check_from_here();
+        turns.take();
+        be_alone(v);
     }
     v.ask(2);
-    v.page.child_finished.set(1);
-    v.close();
+    v.words().shut.set(1);
+}
+
+/// The parent's part is over, or it is dead.
+fn follow(v: &mut Victim, mut turns: Turns) {
+    turns.take();
+    v.page.hold.set(0);
+    be_alone(v);
+    v.send(3);
+    v.shutdown();
+    // The survivor writes when it has read the end.
+    v.receive(10);
 }

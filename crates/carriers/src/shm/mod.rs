@@ -23,7 +23,7 @@ use shunt_ring::{FUTEX, WAIT_SET};
 use crate::{Capabilities, Carrier};
 
 pub use piece::{UNEVEN, WHOLE};
-pub use receiver::Receiver;
+pub use receiver::{copy_published, Receiver};
 pub use sender::Sender;
 pub use words::{incoming, outgoing, Close, SlotWords};
 

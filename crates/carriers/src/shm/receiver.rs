@@ -2,7 +2,7 @@
 // UNSAFETY: attaches to the link's memory and copies into the program's.
 #![allow(unsafe_code)]
 
-use shunt_link::Link;
+use shunt_link::{Link, Side};
 use shunt_os::{clock, raw};
 use shunt_ring::{Consumer, FUTEX};
 use shunt_stream::{End, Words};
@@ -12,6 +12,30 @@ use super::{incoming, wake, SlotWords};
 use crate::carrier::Half;
 use crate::parts::up_to;
 use crate::{Failure, How, Part, Received, Wait};
+
+/// Copies `len` bytes from stream offset `from` on out of the ring that `writer` writes, for who is not its receiver. They
+/// were published, and the receiver has not taken them; what a hostile peer says of that is no matter here.
+///
+/// # Safety
+/// `into` may be written, `len` bytes.
+pub unsafe fn copy_published(
+    link: &Link,
+    slot: u32,
+    writer: Side,
+    from: u64,
+    into: *mut u8,
+    len: usize,
+) {
+    let memory = &link.memory;
+    let data = memory.data(slot, writer);
+    // SAFETY: a link's memory stays mapped while a stream stands in it.
+    let direction = unsafe { memory.direction(slot, writer).as_ref() };
+    for step in 0..len {
+        let at = direction.position(from + step as u64, memory.ring_bytes());
+        // SAFETY: masked into the ring, and within the caller's buffer.
+        unsafe { into.add(step).write(data.as_ptr().add(at).read_volatile()) };
+    }
+}
 
 /// Used under the stream's receive lock.
 pub struct Receiver {

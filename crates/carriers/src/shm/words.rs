@@ -152,6 +152,16 @@ impl SlotWords {
         let _ = self.direction().wake.shut.compare_exchange(0, BY_ITS_END, SeqCst, Relaxed);
     }
 
+    /// How many bytes the stream had had by TCP when the present segment began.
+    pub fn by_tcp(&self) -> u64 {
+        self.direction().consumer.by_tcp.load(Relaxed)
+    }
+
+    /// Writer, before it opens the segment.
+    pub fn set_by_tcp(&self, bytes: u64) {
+        self.direction().consumer.by_tcp.store(bytes, Relaxed);
+    }
+
     fn of(link: &Link, slot: u32, writer: Side) -> SlotWords {
         SlotWords {
             direction: link.memory.direction(slot, writer),

@@ -1,20 +1,20 @@
-//! What a process that was killed had still to send again by TCP, sent by one of those who have the stream as well:
+//! What a process that was killed has left of its sending half, finished by one of those who have the stream as well:
 //! their own bytes come behind it.
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::outgoing;
+use shunt_carriers::shm::{copy_published, outgoing};
 use shunt_carriers::{Part, Sender as _, Sent};
 use shunt_os::{handles, tcp};
-use shunt_stream::{End, Words, WriterOn};
+use shunt_stream::{End, Words, Writer, WriterOn};
 
 use super::writer::PIECE_BYTES;
+use super::Broken;
 use crate::pool::{Mode, SendSide, Socket};
-use crate::wait::blocking::direction;
 
 /// In a child whose parent died while it had the stream, by one process of the family at a time. It ends when TCP has
 /// taken everything, or has ended itself, or the stream is closed here. Begun anew, it goes on where the last one came to.
-pub fn resend_for_dead(socket: &Socket) {
+pub fn finish_for_dead_writer(socket: &Socket) {
     let generation = socket.generation.load(Acquire);
     let mut buffer = vec![0u8; PIECE_BYTES];
     loop {
@@ -26,66 +26,63 @@ pub fn resend_for_dead(socket: &Socket) {
             if !is_there {
                 return;
             }
-            match resend_some(socket, &send, &mut buffer) {
-                Some(fd) => fd,
-                None => return,
+            match finish_some(socket, &send, &mut buffer) {
+                Ok(Some(fd)) => fd,
+                Ok(None) | Err(Broken) => return,
             }
         };
         tcp::await_room(fd);
     }
 }
 
-/// Sends as much as the kernel takes now: the descriptor, if it has no more room.
-fn resend_some(socket: &Socket, send: &SendSide, buffer: &mut [u8]) -> Option<i32> {
-    let link = socket.link()?;
+/// Ends the ring, and sends as much again as the kernel takes now: the descriptor, if it has no more room. `_held` is
+/// this process's own half, which has not begun.
+fn finish_some(
+    socket: &Socket,
+    _held: &SendSide,
+    buffer: &mut [u8],
+) -> Result<Option<i32>, Broken> {
+    let Some(link) = socket.link() else { return Ok(None) };
     let slot = socket.slot.load(Relaxed);
-    let (direction, words) = (direction(socket, true)?, outgoing(link, slot));
-    let (data, ring_bytes) = (link.memory.data(slot, link.side), link.memory.ring_bytes());
+    let words = outgoing(link, slot);
+    words.show_held();
     let fd = socket.fd.load(Relaxed);
+    let Ok(written) = tcp::bytes_written(fd, socket.connector.load(Relaxed)) else {
+        // Its FIN is sent, and all before it.
+        return Ok(None);
+    };
+    // Behind the bytes that the ring alone has carried.
+    let ring_until = match End::decode(words.end())? {
+        End::Stop(from) | End::Closed(from) => from,
+        _ => words.up_at(),
+    };
+    let again = written.checked_sub(words.by_tcp()).ok_or(Broken)?;
+    let mut writer = Writer::take_over(&words, ring_until.saturating_add(again))?;
+    writer.go_down(&words, words.tail())?;
     let mut companion = shunt_carriers::tcp::Sender::new(fd);
-    let (mut at, to) = missing(socket, send)?;
-    while at < to && !words.reader_resets() {
-        let length = (to - at).min(buffer.len() as u64) as usize;
-        for (offset, byte) in (at..).zip(&mut buffer[..length]) {
-            let place = direction.position(offset, ring_bytes);
-            // SAFETY: within the ring, whose writer is no more.
-            *byte = unsafe { data.add(place).as_ptr().read_volatile() };
+    while let WriterOn::Resend { from, to } = writer.on() {
+        if to - from > u64::from(link.memory.ring_bytes()) {
+            return Err(Broken);
         }
+        if words.reader_resets() {
+            break;
+        }
+        let length = (to - from).min(buffer.len() as u64) as usize;
+        // SAFETY: the buffer is our own, and the ring's writer is no more.
+        unsafe { copy_published(link, slot, link.side, from, buffer.as_mut_ptr(), length) };
         let part = Part::of(&buffer[..length]);
-        // SAFETY: the buffer is our own.
+        // SAFETY: as above.
         match unsafe { companion.try_send([part].into_iter()) } {
-            Ok(Sent::Took(count)) => at += count as u64,
-            Ok(Sent::Full) => return Some(fd),
+            Ok(Sent::Took(count)) => writer.resent(&words, from + count as u64)?,
+            Ok(Sent::Full) => return Ok(Some(fd)),
             // The connection has ended: nobody gets them.
-            Err(_) => return None,
-        }
+            Err(_) => return Ok(None),
+        };
     }
     tcp::push(fd);
     if words.fin_is_due() {
         handles::shut_writing(fd);
         words.fin_is_sent();
     }
-    None
-}
-
-/// From where to where, if anything. The kernel has counted what TCP took since the fork at which this process got the
-/// stream; what rings carried in segments that began later is not known here.
-fn missing(socket: &Socket, send: &SendSide) -> Option<(u64, u64)> {
-    let words = outgoing(socket.link()?, socket.slot.load(Relaxed));
-    words.show_held();
-    let (from, to) = match End::decode(words.end()) {
-        Ok(End::Stop(from)) => (from, words.tail()),
-        Ok(End::Recalled(to)) => (words.up_at(), to),
-        _ => return None,
-    };
-    let by_ring = match send.writer.on() {
-        _ if send.up_at != words.up_at() => return None,
-        WriterOn::Ring => send.ring_only + from.checked_sub(send.up_at)?,
-        WriterOn::Resend { .. } => send.ring_only,
-        WriterOn::Tcp => return None,
-    };
-    let fd = socket.fd.load(Relaxed);
-    let at = tcp::bytes_written(fd, socket.connector.load(Relaxed)).ok()? + by_ring;
-    let capacity = u64::from(socket.link()?.memory.ring_bytes());
-    (from <= at && at < to && to - from <= capacity).then_some((at, to))
+    Ok(None)
 }

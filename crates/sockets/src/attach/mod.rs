@@ -37,15 +37,15 @@ pub use ends::{
 pub use fin::{
     closed_unheard, fin_is_held, have_fin_sent, hold_fin, report_drained, send_held_fin,
 };
-pub use heir::resend_for_dead;
+pub use heir::finish_for_dead_writer;
 pub use leave::{leave, leave_all, leave_soon, settle_on_tcp};
 pub use remains::{share_remains, take_up_remains};
 pub use room::{sizes_changed, widen_room, WINDOW_UNSET};
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
-    ask_to_stop, has_unread, is_seen, may_leave_unread, reset_unread, reset_unread_at_exec,
-    ring_bytes, settle_before_end, stop_for_writer, unread_stays, wait_until, ANSWER_NS_MAX,
-    CORE_NS_MAX,
+    ask_to_stop, has_unread, is_seen, is_settled, may_leave_unread, reset_unread,
+    reset_unread_at_exec, ring_bytes, settle_before_end, stop_for_writer, unread_stays, wait_until,
+    ANSWER_NS_MAX, CORE_NS_MAX,
 };
 pub use writer::{flush, go_down, is_down, is_resending, let_held_go, resend, resends, try_go_up};
 

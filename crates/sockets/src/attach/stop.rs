@@ -224,31 +224,30 @@ pub fn ring_bytes(socket: &Socket, recv: &mut RecvSide) -> u64 {
     }
 }
 
-/// Whether the service thread has still to send again what a reader left, or the reader to leave it.
 fn some_unsettled() -> bool {
     let mut unsettled = false;
-    pool::try_each(|socket| {
-        if socket.mode() != Mode::Attached {
-            return;
-        }
-        let Some(mut send) = socket.send.try_lock() else {
-            // The service thread may be at it.
-            unsettled = true;
-            return;
-        };
-        unsettled |= match send.writer.on() {
-            WriterOn::Tcp => false,
-            WriterOn::Resend { .. } => true,
-            WriterOn::Ring => {
-                let stopped = socket.link().is_some_and(|link| {
-                    let end = Words::end(&outgoing(link, socket.slot.load(Relaxed)));
-                    matches!(End::decode(end), Ok(End::Stop(_)))
-                });
-                stopped || leaves_unread(socket, &mut send).is_ok_and(|unread| unread)
-            }
-        };
-    });
+    pool::try_each(|socket| unsettled |= !is_settled(socket));
     unsettled
+}
+
+/// Whether neither the service thread has still to send again what a reader left, nor the reader to leave it.
+pub fn is_settled(socket: &Socket) -> bool {
+    if socket.mode() != Mode::Attached {
+        return true;
+    }
+    // The service thread may be at it.
+    let Some(mut send) = socket.send.try_lock() else { return false };
+    match send.writer.on() {
+        WriterOn::Tcp => true,
+        WriterOn::Resend { .. } => false,
+        WriterOn::Ring => {
+            let stopped = socket.link().is_some_and(|link| {
+                let end = Words::end(&outgoing(link, socket.slot.load(Relaxed)));
+                matches!(End::decode(end), Ok(End::Stop(_)))
+            });
+            !stopped && !leaves_unread(socket, &mut send).is_ok_and(|unread| unread)
+        }
+    }
 }
 
 /// Yields the core, then sleeps, until `ready` or `limit` ns have passed.

@@ -78,6 +78,7 @@ pub fn try_go_up(socket: &'static Socket, send: &mut SendSide) -> bool {
     let offset = written + send.ring_only;
     let Some(producer) = &mut send.producer else { return false };
     producer.ring().start_at(offset);
+    words.set_by_tcp(written);
     if !send.writer.go_up(&words, offset) {
         return false;
     }

@@ -54,7 +54,12 @@ pub fn exiting() {
     attach::settle_before_end();
     attach::reset_unread();
     if kin::is_there() {
-        pool::try_each(|socket| socket.kin.let_go());
+        // What is not settled is as of a process that is killed: an heir does it.
+        pool::try_each(|socket| {
+            if attach::is_settled(socket) {
+                socket.kin.let_go();
+            }
+        });
         wait::epoll::try_each(|_, set| set.kin.let_go());
     }
 }
@@ -95,7 +100,7 @@ pub fn touch(index: u32) {
     let errno = shunt_os::errno();
     let by_owner = socket.kin.ask_owner();
     if !by_owner {
-        socket.kin.act_for_dead_owner(|| attach::resend_for_dead(socket));
+        socket.kin.act_for_dead_owner(|| attach::finish_for_dead_writer(socket));
     }
     attach::take_up_remains(socket);
     if by_owner {

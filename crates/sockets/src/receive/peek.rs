@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::*;
 
+use shunt_carriers::shm::copy_published;
 use shunt_carriers::{tcp, Part, Received, Receiver};
 use shunt_stream::{End, ReaderOn};
 
@@ -70,16 +71,13 @@ pub(super) fn peek_ahead(
     if published > capacity {
         return Err(Broken);
     }
-    let data = link.memory.data(slot, writer);
     let mut total = 0u64;
     for Part { base, len: length } in parts(request.vector, already) {
         let count = (length as u64).min(published - total);
         // MSG_TRUNC counts them alone.
-        let copied = if how(request.flags).discard { 0 } else { count };
-        for step in 0..copied {
-            let at = direction.position(up_at + total + step, link.memory.ring_bytes());
-            // SAFETY: masked into the ring, and within the program's buffer.
-            unsafe { base.add(step as usize).write(data.as_ptr().add(at).read_volatile()) };
+        if !how(request.flags).discard {
+            // SAFETY: within the program's buffer.
+            unsafe { copy_published(link, slot, writer, up_at + total, base, count as usize) };
         }
         total += count;
     }

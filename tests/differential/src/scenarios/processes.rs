@@ -7,6 +7,7 @@ use crate::calls::socket::set_int;
 use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
 use libc::{SOL_SOCKET, SO_SNDBUF};
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_childs_bytes_come_behind_those_of_a_parent_that_has_closed,
     a_childs_bytes_come_behind_those_of_a_parent_that_ends,
     the_bytes_of_children_come_behind_those_of_a_parent_that_is_killed,
+    a_killed_parents_shutdown_is_its_childs,
     a_child_uses_what_its_sibling_has_closed,
     a_grandchild_uses_what_a_child_took_to_the_ring,
     a_child_that_touches_nothing_disturbs_nothing,
@@ -297,6 +299,46 @@ fn write_beside_children(a: &Actor, children: usize, is_killed: bool) {
                 }
             });
             a.note("parent", wait_for(parent));
+        },
+    );
+}
+
+/// Its child is told of a shutdown that a killed parent had made, whatever was unread then.
+fn a_killed_parents_shutdown_is_its_childs(a: &Actor) {
+    const BYTES: usize = 300_000;
+    let place = a.listen();
+    let (parent_is_dead, dies) = std::io::pipe().expect("a pipe");
+    let (child_has_ended, ends) = std::io::pipe().expect("a pipe");
+    let is_told = |mut pipe: std::io::PipeReader| _ = pipe.read(&mut [0]);
+    a.at_once(
+        || {
+            let s = a.connect(&place);
+            a.warm_as_client(s);
+            assert_eq!(a.hear(), "killed");
+            a.note("received", receive_to_end(s, 1));
+            a.note("answer", io::send(s, b"answer", 0));
+            a.note("end", io::recv(s, &mut [0; 8], 0));
+        },
+        || {
+            let parent = a.child("parent", || {
+                let s = socket::accept(place.fd).fd("accept");
+                a.warm_as_server(s);
+                a.note("sent", send_all(s, 1, BYTES, BYTES));
+                process::fork(|| {
+                    process::alarm(18);
+                    drop(dies);
+                    is_told(parent_is_dead);
+                    a.tell("killed");
+                    a.note("child's send", io::send(s, b"behind", libc::MSG_NOSIGNAL));
+                    a.note("child got", receive_text(s, 6));
+                    0
+                });
+                socket::shutdown(s, libc::SHUT_WR);
+                process::kill(process::pid(), libc::SIGKILL);
+            });
+            a.note("parent", wait_for(parent));
+            drop(ends);
+            is_told(child_has_ended);
         },
     );
 }
