@@ -8,6 +8,7 @@ use crate::calls::{io, socket, wait, Fd, Got};
 use crate::pattern::{receive, receive_text, receive_to_end, send_all};
 use libc::{SOL_SOCKET, SO_SNDBUF};
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::*};
 use std::thread;
 use std::time::Duration;
@@ -324,9 +325,11 @@ fn a_killed_parents_shutdown_is_its_childs(a: &Actor) {
                 let s = socket::accept(place.fd).fd("accept");
                 a.warm_as_server(s);
                 a.note("sent", send_all(s, 1, BYTES, BYTES));
+                // This process has it to its death.
+                let dies = dies;
                 process::fork(|| {
                     process::alarm(18);
-                    drop(dies);
+                    socket::close(dies.as_raw_fd());
                     is_told(parent_is_dead);
                     a.tell("killed");
                     a.note("child's send", io::send(s, b"behind", libc::MSG_NOSIGNAL));
