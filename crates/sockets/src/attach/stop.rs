@@ -230,7 +230,8 @@ fn some_unsettled() -> bool {
     unsettled
 }
 
-/// Whether neither the service thread has still to send again what a reader left, nor the reader to leave it.
+/// Whether neither the service thread has still to send again what a reader left, or the FIN behind it, nor the reader to
+/// leave it.
 pub fn is_settled(socket: &Socket) -> bool {
     if socket.mode() != Mode::Attached {
         return true;
@@ -238,6 +239,7 @@ pub fn is_settled(socket: &Socket) -> bool {
     // The service thread may be at it.
     let Some(mut send) = socket.send.try_lock() else { return false };
     match send.writer.on() {
+        _ if send.fin_pending => false,
         WriterOn::Tcp => true,
         WriterOn::Resend { .. } => false,
         WriterOn::Ring => {

@@ -6,7 +6,7 @@ use shunt_os::handles;
 use shunt_stats::Reason;
 
 use super::bequest::{self, Image};
-use super::{announce_on_tcp, touch};
+use super::{announce_on_tcp, is_sole_holder, touch};
 use crate::pool::{self, Mode};
 use crate::table::{self, Entry};
 use crate::{attach, process, wait};
@@ -33,6 +33,13 @@ fn prepare_exec(in_place: Option<Image>) {
         // The new program does not hold them: the other processes of the family may know.
         let closed = closed_by_exec(socket_of);
         attach::settle_before_end();
+        // Of this process, which lives on, no child is an heir.
+        let is_awaited = |index: &u32| {
+            let socket = pool::get(*index);
+            !is_sole_holder(socket) && !attach::is_settled(socket)
+        };
+        let awaited: Vec<u32> = closed.iter().copied().filter(is_awaited).collect();
+        attach::leave_all(&awaited, Reason::Exec);
         for index in closed {
             // For a child that has one and has not used it yet.
             let socket = pool::get(index);

@@ -1,7 +1,7 @@
 //! Several processes on one stream: fork, exec, spawn, passing, stopping and killing.
 
 use super::{scenarios, Scenario, Settings};
-use crate::actor::Actor;
+use crate::actor::{Actor, Place};
 use crate::calls::process::{self, wait_for};
 use crate::calls::socket::set_int;
 use crate::calls::{io, socket, wait, Fd, Got};
@@ -22,7 +22,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_childs_bytes_come_behind_those_of_a_parent_that_has_closed,
     a_childs_bytes_come_behind_those_of_a_parent_that_ends,
     the_bytes_of_children_come_behind_those_of_a_parent_that_is_killed,
-    a_killed_parents_shutdown_is_its_childs,
+    however_a_parent_ends_its_bytes_and_its_end_come_first,
     a_child_uses_what_its_sibling_has_closed,
     a_grandchild_uses_what_a_child_took_to_the_ring,
     a_child_that_touches_nothing_disturbs_nothing,
@@ -304,46 +304,78 @@ fn write_beside_children(a: &Actor, children: usize, is_killed: bool) {
     );
 }
 
-/// Its child is told of a shutdown that a killed parent had made, whatever was unread then.
-fn a_killed_parents_shutdown_is_its_childs(a: &Actor) {
-    const BYTES: usize = 300_000;
-    let place = a.listen();
+/// How a parent ends that has a stream.
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    Exits,
+    IsKilled,
+    BecomesAnother,
+}
+
+/// A parent that has sent so many bytes, which nobody reads for a while, and perhaps shut the stream down, ends. Its
+/// child goes on then.
+fn end_before_a_child(a: &Actor, place: &Place, bytes: usize, shuts: bool, ending: Ending) {
     let (parent_is_dead, dies) = std::io::pipe().expect("a pipe");
     let (child_has_ended, ends) = std::io::pipe().expect("a pipe");
     let is_told = |mut pipe: std::io::PipeReader| _ = pipe.read(&mut [0]);
     a.at_once(
         || {
-            let s = a.connect(&place);
+            let s = a.connect(place);
             a.warm_as_client(s);
-            assert_eq!(a.hear(), "killed");
-            a.note("received", receive_to_end(s, 1));
+            assert_eq!(a.hear(), "ended");
+            thread::sleep(Duration::from_millis(20));
+            a.note("received", receive(s, 1, bytes, bytes));
+            a.note("the child's", receive_to_end(s, 2));
             a.note("answer", io::send(s, b"answer", 0));
             a.note("end", io::recv(s, &mut [0; 8], 0));
+            socket::close(s);
         },
         || {
             let parent = a.child("parent", || {
                 let s = socket::accept(place.fd).fd("accept");
+                socket::fcntl(s, libc::F_SETFD, libc::FD_CLOEXEC);
                 a.warm_as_server(s);
-                a.note("sent", send_all(s, 1, BYTES, BYTES));
-                // This process has it to its death.
+                a.note("sent", send_all(s, 1, bytes, bytes));
+                // This process has it to its end.
                 let dies = dies;
                 process::fork(|| {
                     process::alarm(18);
                     socket::close(dies.as_raw_fd());
                     is_told(parent_is_dead);
-                    a.tell("killed");
-                    a.note("child's send", io::send(s, b"behind", libc::MSG_NOSIGNAL));
+                    a.tell("ended");
+                    match shuts {
+                        true => a.note("send", io::send(s, b"behind", libc::MSG_NOSIGNAL)),
+                        false => a.note("sent", send_all(s, 2, 1000, 1000)),
+                    }
+                    socket::shutdown(s, libc::SHUT_WR);
                     a.note("child got", receive_text(s, 6));
                     0
                 });
-                socket::shutdown(s, libc::SHUT_WR);
-                process::kill(process::pid(), libc::SIGKILL);
+                if shuts {
+                    socket::shutdown(s, libc::SHUT_WR);
+                }
+                match ending {
+                    Ending::Exits => {}
+                    Ending::IsKilled => _ = process::kill(process::pid(), libc::SIGKILL),
+                    Ending::BecomesAnother => {
+                        process::exec_shell_by_list(process::ByList::Execl, c"/bin/sh", "exit 3");
+                    }
+                }
             });
-            a.note("parent", wait_for(parent));
+            a.note(format!("parent that {ending:?}"), wait_for(parent));
             drop(ends);
             is_told(child_has_ended);
         },
     );
+}
+
+fn however_a_parent_ends_its_bytes_and_its_end_come_first(a: &Actor) {
+    let place = a.listen();
+    for ending in [Ending::Exits, Ending::IsKilled, Ending::BecomesAnother] {
+        for shuts in [false, true] {
+            end_before_a_child(a, &place, 300_000, shuts, ending);
+        }
+    }
 }
 
 /// A child that closes a stream that it has not used says nothing of where it is.
