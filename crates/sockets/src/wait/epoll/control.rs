@@ -3,15 +3,16 @@
 use core::sync::atomic::Ordering::*;
 
 use libc::epoll_event;
+use shunt_link::Link;
 use shunt_os::{handles, memory, real};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_stats::Reason;
 
-use super::members::{leave_set, manage, release_all, remove, take_over, Managed};
+use super::members::{leave_set, manage, release_all, take_over};
 use super::registration::Registration;
 use super::{renew_entry, set_at, tag, tagged, Set};
 use crate::outcome::Outcome;
-use crate::pool::{self, Membership, Mode};
+use crate::pool::{self, Membership, Mode, Socket};
 use crate::table::{self, Entry};
 use crate::{attach, process};
 
@@ -46,7 +47,11 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
     }
     let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
     match (operation, asked) {
-        (libc::EPOLL_CTL_ADD, Some(asked)) => add((set_fd, set_index), index, fd, asked, event),
+        (libc::EPOLL_CTL_ADD, Some(asked)) => {
+            // SAFETY: as the caller's.
+            add((set_fd, set_index), index, fd, asked, event)
+                .unwrap_or_else(|| unsafe { control(set_fd, operation, fd, event) })
+        }
         (libc::EPOLL_CTL_MOD, Some(asked)) => modify(set_index, index, fd, asked),
         (libc::EPOLL_CTL_DEL, _) => delete((set_fd, set_index), index, fd, event),
         _ => Outcome::PassThrough,
@@ -82,115 +87,131 @@ fn add_again(set: &Set, index: u32, fd: i32, asked: &epoll_event) -> Option<Outc
     Some(Outcome::Handled(0))
 }
 
+/// ADD of the stream that the number named. `None`: it names another file by now.
 fn add(
     (set_fd, set_index): (i32, u32),
     index: u32,
     fd: i32,
     asked: epoll_event,
     event: *mut epoll_event,
-) -> Outcome {
+) -> Option<Outcome> {
     let (set, socket) = (set_at(set_index), pool::get(index));
     set.renew();
     if set.managed.load(SeqCst) != 0 {
         if let Some(outcome) = add_again(set, index, fd, &asked) {
-            return outcome;
+            return Some(outcome);
         }
     }
     if socket.mode() == Mode::Inherited {
         crate::inherit::touch(index);
     }
     let exclusive = asked.events & bits::EXCLUSIVE != 0;
+    // Held until it is listed. A thread that waits on the set may be told of the stream before this one is back from
+    // the kernel, bring it to a ring, and close the number: it finds what is listed.
+    let mut memberships = socket.memberships.lock();
+    if table::get(fd) != Entry::Socket(index) {
+        return None;
+    }
     if socket.mode() == Mode::Attached && !exclusive {
-        if let Some(outcome) = add_attached(set_index, index, fd, &asked) {
-            return outcome;
+        match list_attached(set_index, index, fd, &asked, &mut memberships) {
+            Listed::As(link) => {
+                drop(memberships);
+                settle_attached(set, socket, fd, link);
+                return Some(Outcome::Handled(0));
+            }
+            Listed::Failed(number) => return Some(Outcome::Failed(number)),
+            Listed::ByKernel => {}
         }
     }
-    if set.inner.lock().is_parked(fd, index, socket.generation.load(Relaxed)) {
-        return Outcome::Failed(libc::EEXIST);
+    let generation = socket.generation.load(Relaxed);
+    let mut inner = set.inner.lock();
+    if inner.is_parked(fd, index, generation) {
+        return Some(Outcome::Failed(libc::EEXIST));
     }
     // SAFETY: the program's own arguments.
     let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, event) };
     if result != 0 {
-        return Outcome::Genuine(result as isize);
+        return Some(Outcome::Genuine(result as isize));
     }
-    let watched = asked.events & (bits::ET | bits::ONESHOT) != 0;
-    if watched {
+    let known = inner.knows(fd, index, generation);
+    let interest = Interest::new(asked.events, asked.u64);
+    // A program may add a stream for every message: what has carried bytes is not asked about.
+    let used = socket.connector.load(Relaxed)
+        || socket.messages_in.load(Relaxed) > 0
+        || socket.messages_out.load(Relaxed) > 0;
+    let apart = used || !handles::listens(fd);
+    let registration = Registration { apart, ..Registration::new(index, generation, interest) };
+    inner.registrations.insert(fd, registration);
+    if asked.events & (bits::ET | bits::ONESHOT) != 0 {
         set.watched.store(true, Relaxed);
+        inner.remember(fd);
     }
-    let generation = socket.generation.load(Relaxed);
-    let (unserved, known) = {
-        let mut inner = set.inner.lock();
-        let known = inner.knows(fd, index, generation);
-        let interest = Interest::new(asked.events, asked.u64);
-        // A program may add a stream for every message: what has carried bytes is not asked about.
-        let used = socket.connector.load(Relaxed)
-            || socket.messages_in.load(Relaxed) > 0
-            || socket.messages_out.load(Relaxed) > 0;
-        let apart = used || !handles::listens(fd);
-        let registration = Registration { apart, ..Registration::new(index, generation, interest) };
-        inner.registrations.insert(fd, registration);
-        if watched {
-            inner.remember(fd);
-        }
-        (exclusive.then_some(Reason::EpollExclusive).or(inner.kernels), known)
-    };
-    if !known {
-        socket.memberships.lock().push(Membership { set: set_index, fd });
-    }
-    socket.kin.enters(&set.kin);
-    if let Some(reason) = unserved {
-        attach::leave(index, reason);
-    } else if socket.mode() == Mode::Attached {
-        // Attached while it was added, and perhaps on the ring already.
-        if let Managed::Never(reason) = manage(set, socket, fd, true) {
-            attach::leave(index, reason);
-        }
-    }
-    Outcome::Genuine(0)
-}
-
-/// ADD of a stream that is attached: ours from the start. `None`: the set is the kernel's.
-fn add_attached(set_index: u32, index: u32, fd: i32, asked: &epoll_event) -> Option<Outcome> {
-    let (set, socket) = (set_at(set_index), pool::get(index));
-    // Held until it is listed: what comes behind the first look at it is told to those that are.
-    let mut memberships = socket.memberships.lock();
-    let (known, link) = {
-        let mut inner = set.inner.lock();
-        let link = socket.link()?;
-        if inner.kernels.is_some() {
-            return None;
-        }
-        if !set.may_tag() {
-            return None;
-        }
-        let set_fd = set.fd.load(Relaxed);
-        let add = libc::EPOLL_CTL_ADD;
-        let interest = Interest::new(asked.events, asked.u64);
-        let events = tagged(&interest);
-        if let Err(error) = handles::epoll_ctl(set_fd, add, fd, events, tag(fd as u32)) {
-            return Some(Outcome::Failed(error.0));
-        }
-        let generation = socket.generation.load(Relaxed);
-        let known = inner.knows(fd, index, generation);
-        inner.registrations.insert(fd, Registration::new(index, generation, interest));
-        set.managed.fetch_add(1, SeqCst);
-        set.join_link(&mut inner, set_fd, link);
-        inner.own(set_fd, fd);
-        set.kick(&inner);
-        (known, link)
-    };
     if !known {
         memberships.push(Membership { set: set_index, fd });
     }
+    let unserved = exclusive.then_some(Reason::EpollExclusive).or(inner.kernels);
+    socket.kin.enters(&set.kin);
+    drop(inner);
     drop(memberships);
+    if let Some(reason) = unserved.filter(|_| socket.generation.load(Relaxed) == generation) {
+        attach::leave(index, reason);
+    }
+    Some(Outcome::Genuine(0))
+}
+
+/// What became of a registration of a stream that is attached.
+enum Listed {
+    /// Ours from the start, while the stream had this link.
+    As(&'static Link),
+    /// The kernel refuses it.
+    Failed(i32),
+    /// The set is the kernel's.
+    ByKernel,
+}
+
+/// ADD of a stream that is attached. Its memberships are locked: what comes behind the first look at it is told to
+/// those that are listed.
+fn list_attached(
+    set_index: u32,
+    index: u32,
+    fd: i32,
+    asked: &epoll_event,
+    memberships: &mut Vec<Membership>,
+) -> Listed {
+    let (set, socket) = (set_at(set_index), pool::get(index));
+    let mut inner = set.inner.lock();
+    let Some(link) = socket.link() else { return Listed::ByKernel };
+    if inner.kernels.is_some() || !set.may_tag() {
+        return Listed::ByKernel;
+    }
+    let set_fd = set.fd.load(Relaxed);
+    let interest = Interest::new(asked.events, asked.u64);
+    let events = tagged(&interest);
+    if let Err(error) = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, events, tag(fd as u32))
+    {
+        return Listed::Failed(error.0);
+    }
+    let generation = socket.generation.load(Relaxed);
+    if !inner.knows(fd, index, generation) {
+        memberships.push(Membership { set: set_index, fd });
+    }
+    inner.registrations.insert(fd, Registration::new(index, generation, interest));
+    set.managed.fetch_add(1, SeqCst);
+    set.join_link(&mut inner, set_fd, link);
+    inner.own(set_fd, fd);
+    set.kick(&inner);
+    Listed::As(link)
+}
+
+/// Behind that, without a lock.
+fn settle_attached(set: &Set, socket: &'static Socket, fd: i32, link: &'static Link) {
     if socket.mode() != Mode::Attached {
         // It left the ring meanwhile, and did not know of this registration.
         release_all(socket);
     } else if !socket.link().is_some_and(|now| core::ptr::eq(now, link)) {
         // It came to another link meanwhile.
-        manage(set, socket, fd, true);
+        manage(set, socket, fd);
     }
-    Some(Outcome::Handled(0))
 }
 
 fn modify(set_index: u32, index: u32, fd: i32, asked: epoll_event) -> Outcome {
@@ -254,29 +275,29 @@ fn delete(
             }
         }
     }
-    let generation = pool::get(index).generation.load(Relaxed);
+    let socket = pool::get(index);
+    let generation = socket.generation.load(Relaxed);
     let is_the_kernels = |registration: &&Registration| {
         !registration.managed && !registration.deleted && registration.is_of(index, generation)
     };
-    {
-        let mut inner = set.inner.lock();
-        if inner.is_parked(fd, index, generation) {
-            inner.registrations.set_deleted(fd);
-            return Outcome::Handled(0);
-        }
-        // With the lock held: who takes the registration over meanwhile would miss the kernel's.
-        // SAFETY: the program's own arguments.
-        let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, event) };
-        if result != 0 {
-            return Outcome::Genuine(result as isize);
-        }
-        if inner.registrations.get(fd).filter(is_the_kernels).is_some() {
-            inner.registrations.set_deleted(fd);
-            return Outcome::Genuine(0);
-        }
+    let mut memberships = socket.memberships.lock();
+    let mut inner = set.inner.lock();
+    if inner.is_parked(fd, index, generation) {
+        inner.registrations.set_deleted(fd);
+        return Outcome::Handled(0);
     }
-    remove(set_index, fd);
+    // With the locks held: who takes the registration over meanwhile would miss the kernel's.
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, event) };
+    if result != 0 {
+        return Outcome::Genuine(result as isize);
+    }
+    if inner.registrations.get(fd).filter(is_the_kernels).is_some() {
+        inner.registrations.set_deleted(fd);
+        return Outcome::Genuine(0);
+    }
+    set.remove(&mut inner, fd);
     let member = Membership { set: set_index, fd };
-    pool::get(index).memberships.lock().retain(|m| *m != member);
+    memberships.retain(|known| *known != member);
     Outcome::Genuine(0)
 }

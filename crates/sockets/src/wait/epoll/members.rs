@@ -27,14 +27,15 @@ pub enum Managed {
     Never(Reason),
 }
 
-/// Takes a registration over from the kernel, now that the stream is attached. `at_once`: an event
-/// that is told twice is the lesser evil.
-pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Managed {
+/// Takes a registration over from the kernel, now that the stream is attached.
+pub fn manage(set: &Set, socket: &'static Socket, fd: i32) -> Managed {
     let mut inner = set.inner.lock();
     let set_fd = set.fd.load(Relaxed);
     let Some(link) = socket.link() else { return Managed::All };
     let kernels = inner.kernels;
-    let Some(registration) = inner.registrations.get_mut(fd) else { return Managed::All };
+    let Some(registration) = inner.registrations.get_mut_of(socket, fd) else {
+        return Managed::All;
+    };
     if registration.managed {
         // Of a stream that has come to another link.
         if !inner.links.iter().any(|known| core::ptr::eq(*known, link)) {
@@ -58,16 +59,16 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32, at_once: bool) -> Man
         return Managed::Never(Reason::SharedWithOtherProcess);
     }
     // Who has streams that wait is told by these, whatever sets they are in beside.
-    if !set.waited.load(Relaxed) && socket.nonblocking.load(Relaxed) && !at_once {
+    if !set.waited.load(Relaxed) && socket.nonblocking.load(Relaxed) {
         return Managed::Later;
     }
     let socket_fd = socket.fd.load(Relaxed);
     let watched = registration.interest.events & (bits::ET | bits::ONESHOT) != 0;
-    if watched && registration.fresh && !at_once {
+    if watched && registration.fresh {
         // The kernel may be telling the program of it at this moment: it would be told twice.
         return Managed::Later;
     }
-    if registration.interest.is_edge() && !at_once {
+    if registration.interest.is_edge() {
         // The order matters: what has arrived by the first look has been read by the second, so
         // the program has been told of it; what comes later will be an edge.
         let arrived = tcp::bytes_arrived(socket_fd, socket.told_reset.load(Relaxed)).unwrap_or(0);
@@ -101,7 +102,7 @@ pub fn manage_all(socket: &'static Socket) -> Managed {
     let members = socket.memberships.lock().clone();
     let mut worst = Managed::All;
     for member in members {
-        match manage(set_at(member.set), socket, member.fd, false) {
+        match manage(set_at(member.set), socket, member.fd) {
             Managed::All => {}
             Managed::Never(reason) => return Managed::Never(reason),
             Managed::Later => worst = Managed::Later,
@@ -135,7 +136,7 @@ fn release(socket: &Socket, member: Membership) {
     let set = set_at(member.set);
     let shared = set.shared.load(SeqCst);
     let mut inner = set.inner.lock();
-    let Some(registration) = inner.registrations.get_mut(member.fd) else { return };
+    let Some(registration) = inner.registrations.get_mut_of(socket, member.fd) else { return };
     if !core::mem::take(&mut registration.managed) {
         return;
     }
@@ -172,7 +173,9 @@ pub fn disown_all(socket: &Socket) {
     for member in socket.memberships.lock().iter() {
         let set = set_at(member.set);
         let mut inner = set.inner.lock();
-        let Some(registration) = inner.registrations.get_mut(member.fd) else { continue };
+        let Some(registration) = inner.registrations.get_mut_of(socket, member.fd) else {
+            continue;
+        };
         if core::mem::take(&mut registration.managed) {
             registration.place = None;
             inner.candidates.remove(member.fd);
@@ -470,13 +473,19 @@ pub fn take_over(set_index: u32) {
 }
 
 /// The registration is gone from the kernel's set.
-pub fn remove(set_index: u32, fd: i32) {
+fn remove(set_index: u32, fd: i32) {
     let set = set_at(set_index);
-    let mut inner = set.inner.lock();
-    if let Some(registration) = inner.registrations.remove(fd) {
-        inner.candidates.remove(fd);
-        if registration.managed {
-            set.managed.fetch_sub(1, SeqCst);
+    set.remove(&mut set.inner.lock(), fd);
+}
+
+impl Set {
+    /// As [`remove`].
+    pub(super) fn remove(&self, inner: &mut Inner, fd: i32) {
+        if let Some(registration) = inner.registrations.remove(fd) {
+            inner.candidates.remove(fd);
+            if registration.managed {
+                self.managed.fetch_sub(1, SeqCst);
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use libc::epoll_event;
 use shunt_readiness::interest::{bits, Interest};
 
 use super::queue::Place;
+use crate::pool::{self, Socket};
 use crate::wait::state::State;
 
 /// Counts a set's registrations that became ours: a moment in its life.
@@ -165,6 +166,11 @@ impl Registrations {
     #[inline]
     pub fn get_mut(&mut self, fd: i32) -> Option<&mut Registration> {
         self.place(fd).map(|place| &mut self.all[place - 1].1)
+    }
+
+    /// As [`get_mut`](Self::get_mut), of this stream: another one may have the number by now.
+    pub fn get_mut_of(&mut self, socket: &Socket, fd: i32) -> Option<&mut Registration> {
+        self.get_mut(fd).filter(|it| core::ptr::eq(pool::get(it.socket), socket))
     }
 
     /// How many streams' bytes come by TCP.
