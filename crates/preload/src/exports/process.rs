@@ -50,12 +50,34 @@ pub unsafe extern "C" fn clone(
     c: usize,
 ) -> c_int {
     let genuine = || unsafe { real::clone(child, stack, flags, argument, a, b, c) };
+    const ITS_OWN: c_int =
+        libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK | libc::CLONE_SETTLS;
+    if flags & ITS_OWN == 0 && !child.is_null() {
+        // The child finds it in its copy of this stack.
+        let begun = Begun { child: unsafe { core::mem::transmute(child) }, argument };
+        let first = begin as extern "C" fn(*const Begun) -> c_int as *mut c_void;
+        let begun = (&raw const begun).cast_mut().cast();
+        return calls::bare_fork(|| unsafe { real::clone(first, stack, flags, begun, a, b, c) });
+    }
     // The child has this process's numbers, and memory of its own in which to keep an account of them.
     if flags & (libc::CLONE_FILES | libc::CLONE_VM) == libc::CLONE_FILES {
         shunt_sockets::quiet::split(|| genuine() as isize) as c_int
     } else {
         genuine()
     }
+}
+
+/// What a child of clone is to call.
+struct Begun {
+    child: extern "C" fn(*mut c_void) -> c_int,
+    argument: *mut c_void,
+}
+
+/// In such a child, which is a forked one.
+extern "C" fn begin(begun: *const Begun) -> c_int {
+    let begun = unsafe { &*begun };
+    calls::begin_child();
+    (begun.child)(begun.argument)
 }
 
 #[no_mangle]

@@ -226,7 +226,10 @@ pub fn close(fd: c_int) -> Outcome {
                 false => Outcome::Genuine(unsafe { real::close(fd) } as isize),
             })
         }
-        _ if process::in_vfork_child() => Outcome::PassThrough,
+        _ if process::in_vfork_child() => {
+            table::close_in_child(fd);
+            Outcome::PassThrough
+        }
         _ => {
             before_close(fd);
             Outcome::PassThrough
@@ -246,7 +249,11 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Outcome {
         let genuine = || unsafe { real::close_range(first, last, flags) } as isize;
         return Outcome::Genuine(quiet::split(genuine));
     }
-    if flags & CLOEXEC != 0 || process::in_vfork_child() {
+    if flags & CLOEXEC != 0 {
+        return Outcome::PassThrough;
+    }
+    if process::in_vfork_child() {
+        table::each(first, last, |fd, _| table::close_in_child(fd));
         return Outcome::PassThrough;
     }
     table::each(first, last, |fd, _| before_close(fd));
@@ -284,8 +291,10 @@ pub fn fdopen(fd: c_int) -> bool {
 
 /// The number is closed behind our back now, and may be something else's afterwards.
 pub fn replaced(fd: c_int) {
-    if fd >= 0 && !process::in_vfork_child() {
-        before_close(fd);
+    match process::in_vfork_child() {
+        true => table::close_in_child(fd),
+        false if fd >= 0 => before_close(fd),
+        false => {}
     }
 }
 
@@ -359,6 +368,9 @@ pub fn duplicate_over(from: c_int, to: c_int, genuine: impl Fn() -> c_int) -> Ou
         // The copy is for the program that the child will become.
         if let Entry::Socket(index) = table::get(from) {
             touch_or_leave(index, Reason::Exec);
+        }
+        if handles::is_open(from) {
+            table::close_in_child(to);
         }
         return Outcome::PassThrough;
     }

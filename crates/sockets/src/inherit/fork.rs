@@ -86,6 +86,12 @@ pub fn bare_fork(genuine: impl FnOnce() -> i32) -> i32 {
     })
 }
 
+/// In a child of [`bare_fork`] that does not return from it: clone(2)'s begins with a function.
+pub fn begin_child() {
+    in_child();
+    critical::swap_fork(0);
+}
+
 /// Every open stream and set has one holder more, which is the child, if there is one. What is registered may fork
 /// itself, before our steps or after them.
 fn counted(fork: impl FnOnce() -> i32) -> i32 {

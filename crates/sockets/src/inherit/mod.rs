@@ -28,7 +28,7 @@ mod stop;
 
 pub use bequest::{digest, read_bequest, Image};
 pub use exec::{after_failed_exec, before_exec, before_exec_in_place};
-pub use fork::{bare_fork, be_first_at_fork, fork, no_fork, watch_children};
+pub use fork::{bare_fork, be_first_at_fork, begin_child, fork, no_fork, watch_children};
 pub use kin::Kin;
 pub use stop::before_signal;
 
