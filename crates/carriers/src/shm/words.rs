@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use shunt_link::{Link, Side};
 use shunt_ring::Direction;
@@ -16,6 +16,8 @@ const BY_ITS_END: u64 = 2;
 const BY_TCP: u64 = 3;
 /// The program, and the connection was reset before the FIN could be sent.
 const IN_VAIN: u64 = 4;
+/// The program, whose FIN is held back: no byte follows those of the ring.
+const AT_TAIL: u64 = 5;
 
 /// The words of one direction of a slot, for [`Writer`](shunt_stream::Writer) and
 /// [`Reader`](shunt_stream::Reader). The mapping outlives every stream in it.
@@ -117,19 +119,31 @@ impl SlotWords {
     /// Whether the writer's program has shut the direction down, or its process ends in order: its FIN is not
     /// that of a sudden death.
     pub fn writer_shut(&self) -> bool {
-        self.direction().wake.shut.load(Relaxed) != 0
+        self.direction().wake.shut.load(Acquire) != 0
     }
 
     /// Whether the writer's program has shut the direction down, of which TCP has not heard: what its process does then
-    /// comes behind the FIN.
+    /// comes behind the FIN. All that it wrote before is published.
     pub fn fin_is_due(&self) -> bool {
-        self.direction().wake.shut.load(Relaxed) == BY_PROGRAM
+        matches!(self.direction().wake.shut.load(Acquire), BY_PROGRAM | AT_TAIL)
+    }
+
+    /// Whether it is held back, and no byte follows those of the ring. All of these are published.
+    pub fn fin_is_held(&self) -> bool {
+        self.direction().wake.shut.load(Acquire) == AT_TAIL
+    }
+
+    /// Says so to the reader.
+    pub fn hold_fin(&self) {
+        self.direction().wake.shut.store(AT_TAIL, SeqCst);
     }
 
     /// TCP has the FIN, and knows what comes behind it.
     pub fn fin_is_sent(&self) {
         let shut = &self.direction().wake.shut;
-        let _ = shut.compare_exchange(BY_PROGRAM, BY_TCP, SeqCst, Relaxed);
+        for due in [BY_PROGRAM, AT_TAIL] {
+            let _ = shut.compare_exchange(due, BY_TCP, SeqCst, Relaxed);
+        }
     }
 
     /// The connection is reset, and the FIN would not have come to the reader before.

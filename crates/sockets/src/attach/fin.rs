@@ -43,9 +43,19 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
     let hold = leaves_unread(socket, send)?;
     if let (true, Some(link)) = (hold, socket.link()) {
         send.fin_pending = true;
+        outgoing(link, socket.slot.load(Relaxed)).hold_fin();
         tell(link, Kind::FinHeld, socket.slot.load(Relaxed));
     }
     Ok(hold)
+}
+
+/// Whether the writer has shut the direction down, as far as is known. Its word tells that it holds its FIN before its
+/// message does. What the ring has is to be looked at behind this.
+pub fn hear_end(socket: &Socket, recv: &mut RecvSide) -> bool {
+    if let (false, Some(link)) = (recv.peer_shut, socket.link()) {
+        recv.peer_shut = incoming(link, socket.slot.load(Relaxed)).fin_is_held();
+    }
+    recv.peer_shut
 }
 
 /// The writer holds its FIN. False if the stream has left its slot.

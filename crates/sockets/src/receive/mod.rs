@@ -454,6 +454,7 @@ fn attempt(
     // Two rounds suffice: the ring is found empty, and the segment's end leads to TCP; one more
     // for a writer that went up again in between.
     for _ in 0..4 {
+        attach::hear_end(socket, recv);
         if recv.reader.on() == ReaderOn::Ring {
             let count = from_ring(socket, recv, request, already)?;
             if count > 0 {

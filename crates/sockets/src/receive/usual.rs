@@ -123,7 +123,8 @@ pub(super) fn take_locked(socket: &Socket, recv: &mut RecvSide, part: Part) -> T
     if known < part.len {
         let end = consumer.end();
         if known == 0 {
-            return if end == End::Seen.encode() { Took::Nothing } else { Took::Unknown };
+            let goes_on = end == End::Seen.encode() && !consumer.words().fin_is_held();
+            return if goes_on { Took::Nothing } else { Took::Unknown };
         }
         // To a program a receive of less than it asked for says that there was no more: not so if the rest
         // is on its way by TCP.

@@ -174,7 +174,7 @@ fn halves(socket: &'static Socket, wants_room: bool) -> Result<Option<Halves>, B
         halves.shut = socket.shut_reading.load(Relaxed);
         halves.skew = recv.ring_only;
         halves.misses = recv.misses;
-        halves.peer_shut = recv.peer_shut;
+        halves.peer_shut = attach::hear_end(socket, &mut recv);
         if recv.reader.on() != ReaderOn::Ring && !agree_locked(socket, &mut recv)? {
             halves.read_kernel = true;
             halves.tcp_open = true;
