@@ -146,6 +146,8 @@ impl Reader {
             ReaderOn::Tcp => self.look_for_segment(words, offset)?,
             ReaderOn::Crossing { up_at } => self.cross(up_at, offset)?,
             ReaderOn::Ring => self.look_for_end(words, offset)?,
+            // One who shares the writer's end has sent all of it.
+            ReaderOn::Salvage { to, .. } if to <= offset => self.on = ReaderOn::Tcp,
             ReaderOn::Salvage { .. } => {}
         }
         Ok(self.on)
@@ -186,22 +188,28 @@ impl Reader {
             return Ok(self.on);
         }
         words.show_held();
-        let end = end(words)?;
-        let tail = words.tail();
-        match end {
-            End::Idle | End::Agreed | End::Down(_) | End::Closed(_) => {}
-            open @ (End::Open | End::Seen) => {
-                if tail > OFFSET_MAX || !change(words, open, End::Down(tail)) {
-                    return Err(Violation::Restless);
+        // Who shares the writer's end may act for it at the same time.
+        for _ in 0..LOOKS_MAX {
+            let tail = words.tail();
+            match end(words)? {
+                End::Idle | End::Agreed | End::Down(_) | End::Closed(_) => {}
+                open @ (End::Open | End::Seen) => {
+                    if tail > OFFSET_MAX {
+                        return Err(Violation::Restless);
+                    }
+                    if !change(words, open, End::Down(tail)) {
+                        continue;
+                    }
+                    if open == End::Open {
+                        self.enter(words, offset)?;
+                    }
                 }
-                if open == End::Open {
-                    self.enter(words, offset)?;
-                }
+                End::Stop(from) => self.salvage(from, tail)?,
+                End::Recalled(to) => self.salvage(words.up_at(), to)?,
             }
-            End::Stop(from) => self.salvage(from, tail)?,
-            End::Recalled(to) => self.salvage(words.up_at(), to)?,
+            return Ok(self.on);
         }
-        Ok(self.on)
+        Err(Violation::Restless)
     }
 
     /// TCP reported, at `offset`, its end of stream or an error after which it gives nothing more
@@ -220,10 +228,7 @@ impl Reader {
         match self.on {
             // If TCP lost bytes before `from`, its error is the stream's: nothing may follow a gap.
             ReaderOn::Salvage { from, to } if from <= offset && offset < to => {
-                let before = end(words)?;
-                if !change(words, before, End::Down(to)) {
-                    return Err(Violation::Restless);
-                }
+                end_at(words, to)?;
                 self.up_at = offset;
                 self.cross(offset, offset)?;
             }
@@ -295,8 +300,12 @@ impl Reader {
         offset: u64,
         left_at: fn(u64) -> End,
     ) -> Result<StopOutcome, Violation> {
-        if let ReaderOn::Salvage { to, .. } = self.on {
-            return Ok(StopOutcome::MustDrain { to });
+        match self.on {
+            ReaderOn::Salvage { to, .. } if offset < to => {
+                return Ok(StopOutcome::MustDrain { to });
+            }
+            ReaderOn::Salvage { .. } => self.on = ReaderOn::Tcp,
+            _ => {}
         }
         if self.ended {
             return Ok(StopOutcome::Tcp);
@@ -335,6 +344,16 @@ impl Reader {
         }
         Err(Violation::Restless)
     }
+}
+
+/// Ends the ring of a dead writer, whatever the word says.
+fn end_at(words: &impl Words, to: u64) -> Result<(), Violation> {
+    for _ in 0..LOOKS_MAX {
+        if change(words, end(words)?, End::Down(to)) {
+            return Ok(());
+        }
+    }
+    Err(Violation::Restless)
 }
 
 /// Whether the writer still has bytes to send again to a reader that left.

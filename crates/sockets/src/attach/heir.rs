@@ -6,15 +6,16 @@ use core::sync::atomic::Ordering::*;
 use shunt_carriers::shm::{copy_published, outgoing};
 use shunt_carriers::{Part, Sender as _, Sent};
 use shunt_os::{handles, tcp};
-use shunt_stream::{End, Words, Writer, WriterOn};
+use shunt_stream::{End, Words, Writer, WriterOn, OFFSET_MAX};
 
 use super::writer::PIECE_BYTES;
 use super::Broken;
 use crate::pool::{Mode, SendSide, Socket};
 
 /// In a child whose parent died while it had the stream, by one process of the family at a time. It ends when TCP has
-/// taken everything, or has ended itself, or the stream is closed here. Begun anew, it goes on where the last one came to.
-pub fn finish_for_dead_writer(socket: &Socket) {
+/// taken everything, or has ended itself; false if the stream was closed here before. Begun anew, it goes on where the
+/// last one came to.
+pub fn finish_for_dead_writer(socket: &Socket) -> bool {
     let generation = socket.generation.load(Acquire);
     let mut buffer = vec![0u8; PIECE_BYTES];
     loop {
@@ -24,11 +25,11 @@ pub fn finish_for_dead_writer(socket: &Socket) {
             let is_there =
                 socket.generation.load(Acquire) == generation && socket.mode() == Mode::Inherited;
             if !is_there {
-                return;
+                return false;
             }
             match finish_some(socket, &send, &mut buffer) {
                 Ok(Some(fd)) => fd,
-                Ok(None) | Err(Broken) => return,
+                Ok(None) | Err(Broken) => return true,
             }
         };
         tcp::await_room(fd);
@@ -58,7 +59,16 @@ fn finish_some(
     };
     let again = written.checked_sub(words.by_tcp()).ok_or(Broken)?;
     let mut writer = Writer::take_over(&words, ring_until.saturating_add(again))?;
-    writer.go_down(&words, words.tail())?;
+    let tail = words.tail();
+    if tail > OFFSET_MAX {
+        return Err(Broken);
+    }
+    // The reader has perhaps done it at this moment: it ends the ring of a dead writer by itself.
+    let has_ended = |_| match End::decode(words.end()) {
+        Ok(End::Down(_) | End::Idle) => Ok(()),
+        _ => Err(Broken),
+    };
+    writer.go_down(&words, tail).map(drop).or_else(has_ended)?;
     let mut companion = shunt_carriers::tcp::Sender::new(fd);
     while let WriterOn::Resend { from, to } = writer.on() {
         if to - from > u64::from(link.memory.ring_bytes()) {

@@ -34,6 +34,9 @@ struct Member {
 /// How long a child without a bell waits for its parent.
 const UNHEARD_NS_MAX: u64 = 200_000_000;
 
+/// How long a child waits for the end of a parent that has said that it ends. Its number may be another's by now.
+const ENDING_NS_MAX: u64 = 1_000_000_000;
+
 /// How often a child that waits looks whether the one that it waits for lives.
 const LOOK_NS: u64 = 10_000_000;
 
@@ -51,6 +54,8 @@ const RESET: u32 = 32;
 const CLOSED: u32 = 64;
 /// What it died before was done by an heir.
 const INHERITED: u32 = 128;
+/// The owner has ended, or is about to, and has left something to be done.
+const ENDED: u32 = 256;
 
 /// What a process knows of its family's share in a stream or set.
 pub struct Kin {
@@ -100,6 +105,13 @@ impl Kin {
         }
         self.hold(false);
         self.forget();
+    }
+
+    /// This process ends, and an heir is to finish what it has not.
+    pub(super) fn leave_behind(&self) {
+        if let Some(member) = self.member() {
+            member.state.fetch_or(ENDED, SeqCst);
+        }
     }
 
     pub(super) fn hold(&self, more: bool) {
@@ -247,10 +259,16 @@ impl Kin {
         let owner = self.owner();
         // An owner whose service had ended has no bell, and perhaps nobody to answer.
         let has_bell = self.owner_bell.load(Relaxed) >= 0;
-        let give_up_ns = if has_bell { u64::MAX } else { clock::now_ns() + UNHEARD_NS_MAX };
+        let began_ns = clock::now_ns();
         while !settled() && shared() {
             let state = member.state.load(Acquire);
-            if state & ON_TCP != 0 || !raw::runs(owner) || clock::now_ns() >= give_up_ns {
+            let longest = match state & ENDED != 0 {
+                true => ENDING_NS_MAX,
+                false if has_bell => u64::MAX,
+                false => UNHEARD_NS_MAX,
+            };
+            let has_waited = clock::now_ns() - began_ns >= longest;
+            if state & ON_TCP != 0 || !raw::runs(owner) || has_waited {
                 break;
             }
             // The wait is for the owner's service thread; its death is noticed by the timeout.
@@ -261,18 +279,22 @@ impl Kin {
 
     /// Where the owner died while it had a stream, does what it left to be done, once in the family: the others wait. If
     /// who does it dies, another one begins anew.
-    pub(super) fn act_for_dead_owner(&self, act: impl FnOnce()) {
+    /// `act`: false if it could not.
+    pub(super) fn act_for_dead_owner(&self, act: impl FnOnce() -> bool) {
         let Some(member) = self.member() else { return };
         let me = process::pid();
         let state = || member.state.load(Acquire);
-        let is_due = || state() & (CLOSED | INHERITED | ON_TCP) == 0 && !raw::runs(self.owner());
+        let is_gone = || state() & ENDED != 0 || !raw::runs(self.owner());
+        let is_due = || state() & (CLOSED | INHERITED | ON_TCP) == 0 && is_gone();
         while !process::in_vfork_child() && is_due() {
             let heir = member.heir.load(Acquire);
             // Another thread of this process may be at it: they take turns, or it has left it by a jump.
             let is_free = heir == 0 || heir == me || !raw::runs(heir);
             if is_free && member.heir.compare_exchange(heir, me, AcqRel, Relaxed).is_ok() {
-                act();
-                member.state.fetch_or(INHERITED, AcqRel);
+                match act() {
+                    true => _ = member.state.fetch_or(INHERITED, AcqRel),
+                    false => member.heir.store(0, Release),
+                }
                 shunt_os::park::wake_all(&member.state);
                 return;
             }

@@ -55,10 +55,9 @@ pub fn exiting() {
     attach::reset_unread();
     if kin::is_there() {
         // What is not settled is as of a process that is killed: an heir does it.
-        pool::try_each(|socket| {
-            if attach::is_settled(socket) {
-                socket.kin.let_go();
-            }
+        pool::try_each(|socket| match attach::is_settled(socket) {
+            true => socket.kin.let_go(),
+            false => socket.kin.leave_behind(),
         });
         wait::epoll::try_each(|_, set| set.kin.let_go());
     }
