@@ -208,7 +208,7 @@ pub fn await_room(fd: i32) {
 
 /// Pieces that one call hands to the kernel; what lies behind them is another call's. A call for no bytes
 /// at all is not made.
-const PIECES_MAX: usize = 32;
+const PIECES_FEW: usize = 32;
 
 /// Sends what the kernel takes of `pieces`, without waiting and without SIGPIPE; `more` is to be sent together with
 /// what follows (MSG_MORE).
@@ -261,20 +261,47 @@ unsafe fn move_now(
     pieces: impl Iterator<Item = (*mut u8, usize)>,
     flags: i32,
 ) -> Result<usize> {
-    let mut vector = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PIECES_MAX];
-    let (mut count, mut bytes) = (0, 0);
-    for (slot, (base, len)) in vector.iter_mut().zip(pieces) {
-        *slot = libc::iovec { iov_base: base.cast(), iov_len: len };
+    let mut pieces = pieces.map(|(base, len)| libc::iovec { iov_base: base.cast(), iov_len: len });
+    let mut few = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; PIECES_FEW];
+    let mut count = 0;
+    for (slot, piece) in few.iter_mut().zip(&mut pieces) {
+        *slot = piece;
         count += 1;
-        bytes += len;
     }
-    if bytes == 0 {
+    // SAFETY: the caller's promise.
+    let call = |vector: &mut [libc::iovec]| unsafe { move_vector(number, fd, vector, flags) };
+    match pieces.next() {
+        None => call(&mut few[..count]),
+        Some(next) => call(&mut with_more(&few, next, pieces)),
+    }
+}
+
+/// All of many pieces, as far as the kernel takes them. A small stack has no room for these.
+#[cold]
+fn with_more(
+    few: &[libc::iovec],
+    next: libc::iovec,
+    rest: impl Iterator<Item = libc::iovec>,
+) -> Vec<libc::iovec> {
+    const IOV_MAX: usize = 1024;
+    few.iter().copied().chain([next]).chain(rest).take(IOV_MAX).collect()
+}
+
+/// # Safety
+/// As for [`move_now`].
+unsafe fn move_vector(
+    number: libc::c_long,
+    fd: i32,
+    vector: &mut [libc::iovec],
+    flags: i32,
+) -> Result<usize> {
+    if vector.iter().all(|piece| piece.iov_len == 0) {
         return Ok(0);
     }
     // SAFETY: zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = vector.as_mut_ptr();
-    message.msg_iovlen = count;
+    message.msg_iovlen = vector.len();
     loop {
         // SAFETY: the message and its vector are valid; the pieces are the caller's promise.
         match unsafe { sys!(number, fd, &raw mut message, flags) } {

@@ -7,6 +7,7 @@ use crate::pattern::{self, describe, receive, receive_text, send_all};
 use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
+    a_receive_of_many_parts_takes_all_that_is_there,
     a_message_of_each_size_arrives,
     eight_megabytes_arrive_in_order_when_calls_block,
     both_directions_carry_at_once,
@@ -803,4 +804,34 @@ fn a_listening_socket_cannot_carry(a: &Actor) {
         socket::close(s);
     });
     a.server(|| a.note("a stream from it", receive_text(s, 20)));
+}
+
+/// Wherever the stream is: it may be about to come to a ring.
+fn a_receive_of_many_parts_takes_all_that_is_there(a: &Actor) {
+    const BYTES: usize = 4000;
+    let place = a.listen();
+    for round in 0..24 {
+        let s = a.new_stream(&place);
+        a.at_once(
+            || {
+                for _ in 0..round {
+                    io::send(s, b"question", 0).value("send");
+                    assert_eq!(receive_text(s, 8), "response");
+                }
+                a.until_readable(s, BYTES);
+                for flags in [libc::MSG_PEEK | libc::MSG_WAITALL, libc::MSG_DONTWAIT] {
+                    let message = io::recvmsg(s, &[1; 300], flags);
+                    a.note(format!("round {round}, flags {flags:x}"), message.got);
+                }
+            },
+            || {
+                for _ in 0..round {
+                    assert_eq!(receive_text(s, 8), "question");
+                    io::send(s, b"response", 0).value("send");
+                }
+                io::send(s, &[7; BYTES], 0).value("send");
+            },
+        );
+        socket::close(s);
+    }
 }

@@ -8,6 +8,7 @@ use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{bytes, receive, receive_text, receive_to_end, send_all, write_all};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
+    who_takes_the_last_bytes_finds_the_end_at_once,
     half_close_by_the_client_ends_one_direction,
     half_close_by_the_server_ends_one_direction,
     half_close_from_both_sides_ends_both,
@@ -1336,4 +1337,43 @@ fn the_read_of_the_last_bytes_leaves_the_error(a: &Actor) {
         a.note("send", io::send(s, b"late", libc::MSG_NOSIGNAL));
         a.note("send again", io::send(s, b"late", libc::MSG_NOSIGNAL));
     });
+}
+
+/// The peer has shut down, or closed, and that call has returned.
+fn who_takes_the_last_bytes_finds_the_end_at_once(a: &Actor) {
+    const ROUNDS: usize = 40;
+    let place = a.listen();
+    for closes in [false, true] {
+        for by_poll in [false, true] {
+            let (mut late, mut ends) = (0, 0);
+            for _ in 0..ROUNDS {
+                let s = a.pair(&place);
+                a.server(|| {
+                    io::send(s, b"the last bytes", 0).value("send");
+                    match closes {
+                        true => socket::close(s),
+                        false => socket::shutdown(s, libc::SHUT_WR),
+                    };
+                });
+                a.client(|| {
+                    let mut room = [0; 99];
+                    assert_eq!(io::recv(s, &mut room, 0), Got::Value(14));
+                    if by_poll {
+                        let (got, _) = wait::poll(&[(s, libc::POLLIN)], 0);
+                        late += usize::from(got != Got::Value(1));
+                    }
+                    let end = io::recv(s, &mut room, libc::MSG_DONTWAIT);
+                    ends += usize::from(end == Got::Value(0));
+                });
+                if a.is_client() || !closes {
+                    socket::close(s);
+                }
+            }
+            if a.is_client() {
+                let how = format!("closed {closes}, poll {by_poll}");
+                a.note(format!("ends at once, {how}"), ends);
+                a.note(format!("polls too late, {how}"), late);
+            }
+        }
+    }
 }

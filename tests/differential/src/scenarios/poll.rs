@@ -13,6 +13,7 @@ use libc::{EPOLLET, EPOLLIN, EPOLLOUT, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRD
 use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
+    a_list_as_long_as_may_be_is_waited_for,
     poll_shows_data_and_room,
     poll_shows_a_half_close,
     poll_shows_both_half_closes,
@@ -890,5 +891,21 @@ fn low_water_mark_holds_poll_back(a: &Actor) {
     a.server(|| {
         a.note("poll with all", mask(poll(&[(s, POLLIN)], 5000).1[0]));
         a.note("received", receive_text(s, 10));
+    });
+}
+
+/// As many entries as the process may have descriptors (poll(2)).
+fn a_list_as_long_as_may_be_is_waited_for(a: &Actor) {
+    const ENTRIES: usize = 90;
+    let s = a.stream();
+    a.client(|| {
+        let other = wait::eventfd(0);
+        process::limit_descriptors(ENTRIES as u64).value("setrlimit");
+        let mut list = vec![(s, POLLIN); ENTRIES];
+        list[1].0 = other;
+        a.note("looked", poll(&list, 0).0);
+        a.note("waited", poll(&list, 20).0);
+        list.push((s, POLLIN));
+        a.note("too long", poll(&list, 0).0);
     });
 }

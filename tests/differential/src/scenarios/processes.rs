@@ -42,6 +42,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_child_forked_before_connect_connects_itself,
     vfork_and_exec_disturb_nothing,
     a_child_of_clone_without_a_threads_data_goes_its_way,
+    a_child_of_clone_shares_the_stream,
+    a_number_that_a_child_of_vfork_reuses_is_no_stream_to_it,
     posix_spawn_disturbs_nothing,
     system_disturbs_nothing,
     cat_echoes_as_standard_input_and_output,
@@ -814,6 +816,68 @@ fn vfork_and_exec_disturb_nothing(a: &Actor) {
         a.note("failed child", wait_for(child));
         question_and_answer(a, s, &format!("round {round}"));
     }
+}
+
+static ITS_STREAM: AtomicI32 = AtomicI32::new(-1);
+static ITS_PIPE: AtomicI32 = AtomicI32::new(-1);
+
+/// Made by libc's function, it has memory and descriptors of its own as after a fork.
+fn a_child_of_clone_shares_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            a.note("received", receive_text(s, 16));
+            a.note("end", io::recv(s, &mut [0; 8], 0));
+        },
+        || {
+            ITS_STREAM.store(s, Relaxed);
+            let child = process::clone(0, || {
+                io::send(ITS_STREAM.load(Relaxed), b"child's,", 0);
+            });
+            a.note("child", wait_for(child));
+            a.note("sent", io::send(s, b"parent's", 0));
+            socket::close(s);
+        },
+    );
+}
+
+/// It has the parent's memory, and descriptors of its own.
+fn a_number_that_a_child_of_vfork_reuses_is_no_stream_to_it(a: &Actor) {
+    let s = a.stream();
+    let by_copy = || {
+        socket::dup2(ITS_PIPE.load(Relaxed), ITS_STREAM.load(Relaxed));
+        io::write(ITS_STREAM.load(Relaxed), b"to the pipe");
+    };
+    let by_close = || {
+        socket::close(ITS_STREAM.load(Relaxed));
+        let again = socket::dup(ITS_PIPE.load(Relaxed));
+        io::write(again.count().map_or(-1, |fd| fd as Fd), b"to the pipe");
+    };
+    let by_range = || {
+        let number = ITS_STREAM.load(Relaxed);
+        socket::close_range(number, number);
+        let null = socket::open_null();
+        io::write(null, b"to nobody");
+        io::write(ITS_PIPE.load(Relaxed), b"to the pipe");
+    };
+    for child in [by_copy as fn(), by_close, by_range] {
+        a.at_once(
+            || a.note("received", receive_text(s, 8)),
+            || {
+                let (mut pipe, given) = std::io::pipe().expect("a pipe");
+                ITS_STREAM.store(s, Relaxed);
+                ITS_PIPE.store(given.as_raw_fd(), Relaxed);
+                let child = process::clone(libc::CLONE_VM | libc::CLONE_VFORK, child);
+                a.note("child", wait_for(child));
+                drop(given);
+                let mut text = String::new();
+                pipe.read_to_string(&mut text).expect("what the child wrote");
+                a.note("pipe", text);
+                a.note("sent", io::send(s, b"parent's", 0));
+            },
+        );
+    }
+    socket::close(s);
 }
 
 /// A program of 32 bits can make no call in such a child.

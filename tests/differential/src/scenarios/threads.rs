@@ -1,14 +1,16 @@
 //! Several threads and several streams: in one process, between two, and all at once.
 
 use super::{scenarios, Scenario, Settings};
-use crate::actor::{listener, Actor};
+use crate::actor::{listener, Actor, Place};
 use crate::calls::process::Cancellable;
 use crate::calls::socket::Address;
 use crate::calls::stdio::File;
+use crate::calls::wait::{epoll_add, epoll_create, epoll_mod, epoll_wait};
 use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, send_all, Checker};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{channel, Receiver};
+use std::thread;
 use std::time::{Duration, Instant};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
@@ -23,6 +25,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     threads_that_read_from_one_stream_get_every_byte_once,
     every_thread_that_reads_or_polls_is_told_of_the_end,
     threads_that_share_an_epoll_set_serve_every_stream,
+    what_one_thread_adds_to_a_set_another_serves_and_closes,
+    a_one_shot_is_told_to_one_thread_at_a_time,
     who_waited_before_a_stream_came_is_woken_by_it,
     a_level_wakes_every_thread_of_an_epoll_set,
     shutdown_by_another_thread_ends_a_blocked_read,
@@ -1041,4 +1045,111 @@ fn every_call_has_room_on_the_smallest_stack(a: &Actor) {
         ends.into_iter().for_each(|child| a.note("child", process::wait_for(child)));
     });
     a.server(|| a.note("received", receive_text(s, 5)));
+}
+
+/// Of clients in threads, each with so many streams, one after the other: how many of their messages were answered.
+fn ask_in_threads(a: &Actor, place: &Place, clients: usize, streams: usize) -> usize {
+    const MESSAGES: usize = 6;
+    let answered = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for number in 0..clients {
+            let answered = &answered;
+            a.thread(scope, &format!("client {number}"), move || {
+                for stream in 0..streams {
+                    let s = a.connect(place);
+                    for _ in 0..(number + stream) % MESSAGES + 1 {
+                        io::send(s, &[7; 50], 0);
+                        // A stream of which nobody is told would be waited for for ever.
+                        if wait::poll(&[(s, libc::POLLIN)], 5000).0 != Got::Value(1) {
+                            return;
+                        }
+                        let got = receive_text(s, 50).len();
+                        answered.fetch_add(usize::from(got == 50), Relaxed);
+                    }
+                    socket::close(s);
+                }
+            });
+        }
+    });
+    answered.into_inner()
+}
+
+/// The usual server of two threads: one accepts and adds, one is told, answers and closes.
+fn what_one_thread_adds_to_a_set_another_serves_and_closes(a: &Actor) {
+    const CLIENTS: usize = 6;
+    const STREAMS: usize = 30;
+    let place = a.listen();
+    a.at_once(
+        || a.note("answered", ask_in_threads(a, &place, CLIENTS, STREAMS)),
+        || {
+            let set = epoll_create();
+            thread::scope(|scope| {
+                a.thread(scope, "worker", || {
+                    let mut closed = 0;
+                    while closed < CLIENTS * STREAMS {
+                        let told = epoll_wait(set, 1, 8000);
+                        let Some((_, fd)) = told.events.first() else { break };
+                        let (fd, mut room) = (*fd as Fd, [0; 300]);
+                        match io::recv(fd, &mut room, 0).count() {
+                            Some(count @ 1..) => _ = io::send(fd, &room[..count], 0),
+                            _ => {
+                                socket::close(fd);
+                                closed += 1;
+                            }
+                        }
+                    }
+                    a.note("closed", closed);
+                });
+                for _ in 0..CLIENTS * STREAMS {
+                    let s = socket::accept(place.fd).fd("accept");
+                    epoll_add(set, s, libc::EPOLLIN, s as u64).value("ADD");
+                }
+            });
+            socket::close(set);
+        },
+    );
+}
+
+/// Two threads wait on a set, and who has served a stream arms it anew.
+fn a_one_shot_is_told_to_one_thread_at_a_time(a: &Actor) {
+    const STREAMS: usize = 240;
+    const ONE_SHOT: i32 = libc::EPOLLIN | libc::EPOLLONESHOT;
+    let place = a.listen();
+    let served: Vec<AtomicUsize> = (0..1024).map(|_| AtomicUsize::new(0)).collect();
+    let (twice, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    a.at_once(
+        || a.note("answered", ask_in_threads(a, &place, 2, STREAMS / 2)),
+        || {
+            let set = epoll_create();
+            thread::scope(|scope| {
+                for number in 0..2 {
+                    let (served, twice, ended) = (&served, &twice, &ended);
+                    a.thread(scope, &format!("worker {number}"), move || {
+                        while ended.load(Relaxed) < STREAMS {
+                            let told = epoll_wait(set, 1, 100);
+                            let Some((_, fd)) = told.events.first() else { continue };
+                            let (fd, mut room) = (*fd as Fd, [0; 300]);
+                            let busy = &served[fd as usize];
+                            twice.fetch_add(busy.fetch_add(1, Relaxed), Relaxed);
+                            match io::recv(fd, &mut room, libc::MSG_DONTWAIT).count() {
+                                Some(count @ 1..) => _ = io::send(fd, &room[..count], 0),
+                                _ => {
+                                    ended.fetch_add(1, Relaxed);
+                                    continue;
+                                }
+                            }
+                            busy.fetch_sub(1, Relaxed);
+                            epoll_mod(set, fd, ONE_SHOT, fd as u64).value("MOD");
+                        }
+                    });
+                }
+                // Their numbers are kept until all have ended.
+                for _ in 0..STREAMS {
+                    let s = socket::accept(place.fd).fd("accept");
+                    epoll_add(set, s, ONE_SHOT, s as u64).value("ADD");
+                }
+            });
+            a.note("told twice", twice.into_inner());
+        },
+    );
 }

@@ -112,7 +112,8 @@ fn add(
     if table::get(fd) != Entry::Socket(index) {
         return None;
     }
-    if socket.mode() == Mode::Attached && !exclusive {
+    let is_attached = socket.mode() == Mode::Attached && !exclusive;
+    if is_attached {
         match list_attached(set_index, index, fd, &asked, &mut memberships) {
             Listed::As(link) => {
                 drop(memberships);
@@ -149,7 +150,10 @@ fn add(
     if !known {
         memberships.push(Membership { set: set_index, fd });
     }
-    let unserved = exclusive.then_some(Reason::EpollExclusive).or(inner.kernels);
+    let unserved = exclusive
+        .then_some(Reason::EpollExclusive)
+        .or(inner.kernels)
+        .or(is_attached.then_some(Reason::SharedWithOtherProcess));
     socket.kin.enters(&set.kin);
     drop(inner);
     drop(memberships);

@@ -80,7 +80,27 @@ pub unsafe fn poll(
         }
         count_out(list, &counted);
     }
-    mixed(list, timeout, mask)
+    let outcome = mixed(list, timeout, mask);
+    if is_refused(&outcome) {
+        // The list is as long as one may be, and a bell makes it longer: the kernel alone can wait for it.
+        leave_rings(list);
+        return Outcome::PassThrough;
+    }
+    outcome
+}
+
+fn leave_rings(list: &[pollfd]) {
+    for (index, _) in list.iter().filter_map(|entry| attached(entry.fd)) {
+        crate::attach::leave(index, Reason::NoDescriptors);
+    }
+}
+
+fn is_refused(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Genuine(-1) => shunt_os::errno() == libc::EINVAL,
+        Outcome::Failed(number) => *number == libc::EINVAL,
+        _ => false,
+    }
 }
 
 /// Whether the kernel refuses a list for its length (poll(2), EINVAL): it may not be there then.
