@@ -54,7 +54,8 @@ pub unsafe extern "C" fn clone(
         libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK | libc::CLONE_SETTLS;
     if flags & ITS_OWN == 0 && !child.is_null() {
         // The child finds it in its copy of this stack.
-        let begun = Begun { child: unsafe { core::mem::transmute(child) }, argument };
+        let child = unsafe { core::mem::transmute::<*mut c_void, Child>(child) };
+        let begun = Begun { child, argument };
         let first = begin as extern "C" fn(*const Begun) -> c_int as *mut c_void;
         let begun = (&raw const begun).cast_mut().cast();
         return calls::bare_fork(|| unsafe { real::clone(first, stack, flags, begun, a, b, c) });
@@ -67,9 +68,12 @@ pub unsafe extern "C" fn clone(
     }
 }
 
-/// What a child of clone is to call.
+/// What a child of clone begins with.
+type Child = extern "C" fn(*mut c_void) -> c_int;
+
+/// It, and what it is given.
 struct Begun {
-    child: extern "C" fn(*mut c_void) -> c_int,
+    child: Child,
     argument: *mut c_void,
 }
 
