@@ -31,14 +31,13 @@ pub enum Entry {
     Uring(u32),
 }
 
-const TAG_BITS: u32 = 2;
-const TAGS: u32 = (1 << TAG_BITS) - 1;
+const TAG_BITS: u32 = 3;
+const TAGS: u32 = 3;
 const FOREIGN: u32 = 1;
 const SOCKET: u32 = 2;
-const SET: u32 = 3;
-/// Of a socket's or a set's entry: a child of vfork, which has descriptors of its own and this memory, has closed the
-/// number. What it names there since is not known, until the parent uses it again.
-const CLOSED_IN_CHILD: u32 = 1 << 31;
+/// Of a socket's entry: a child of vfork, which has descriptors of its own and this memory, has closed the number. What
+/// it names there since is not known, until the parent uses it again.
+const CLOSED_IN_CHILD: u32 = 4;
 
 impl Entry {
     fn pack(self) -> u32 {
@@ -46,7 +45,7 @@ impl Entry {
             Entry::Unknown => 0,
             Entry::Foreign => FOREIGN,
             Entry::Socket(index) => index << TAG_BITS | SOCKET,
-            Entry::Set(index) => index << TAG_BITS | SET,
+            Entry::Set(index) => index << TAG_BITS | 3,
             Entry::Uring(index) => (index + 1) << TAG_BITS | FOREIGN,
         }
     }
@@ -92,32 +91,29 @@ fn place(fd: i32) -> Option<&'static AtomicU32> {
 #[inline]
 pub fn get(fd: i32) -> Entry {
     match place(fd) {
-        Some(place) => match place.load(Acquire) {
-            word if word & CLOSED_IN_CHILD == 0 => Entry::unpack(word),
-            word => whose(place, word),
-        },
+        Some(word) => Entry::unpack(word.load(Acquire)),
         None if (fd as u32 as usize) < PAGES * PAGE_ENTRIES => Entry::Unknown,
         None => Entry::Foreign,
     }
 }
 
-/// An entry that a child of vfork has closed: nothing of ours to that child, what it was to its parent.
-#[cold]
-fn whose(place: &AtomicU32, word: u32) -> Entry {
-    if process::in_vfork_child() {
-        return Entry::Foreign;
-    }
-    let known = word & !CLOSED_IN_CHILD;
-    let _ = place.compare_exchange(word, known, AcqRel, Relaxed);
-    Entry::unpack(known)
-}
-
-/// The caller, a child of vfork, has closed the number, and its parent has not.
+/// The caller, a child of vfork, has closed the number, and its parent has not. Calls that move bytes know of it
+/// ([`socket`]).
 pub fn close_in_child(fd: i32) {
-    let Some(place) = place(fd) else { return };
-    if matches!(place.load(Acquire) & TAGS, SOCKET | SET) {
+    if let Some(place) = place(fd).filter(|place| place.load(Acquire) & TAGS == SOCKET) {
         place.fetch_or(CLOSED_IN_CHILD, AcqRel);
     }
+}
+
+/// Such a number: nothing of ours to the child, what it was to its parent.
+#[cold]
+#[inline(never)]
+fn whose(place: &AtomicU32, word: u32) -> Option<u32> {
+    if process::in_vfork_child() {
+        return None;
+    }
+    let _ = place.compare_exchange(word, word & !CLOSED_IN_CHILD, AcqRel, Relaxed);
+    Some(word >> TAG_BITS)
 }
 
 /// A descriptor that was a socket when it was looked up.
@@ -154,13 +150,12 @@ pub fn named(fd: i32) -> Option<Named> {
 pub fn socket(fd: i32) -> Option<u32> {
     let place = place(fd)?;
     let word = place.load(Acquire);
-    match word & (TAGS | CLOSED_IN_CHILD) {
-        SOCKET => Some(word >> TAG_BITS),
-        tags if tags & CLOSED_IN_CHILD != 0 => match whose(place, word) {
-            Entry::Socket(index) => Some(index),
-            _ => None,
-        },
-        _ => None,
+    if word & TAGS != SOCKET {
+        return None;
+    }
+    match word & CLOSED_IN_CHILD {
+        0 => Some(word >> TAG_BITS),
+        _ => whose(place, word),
     }
 }
 
@@ -170,7 +165,7 @@ pub fn set(fd: i32, entry: Entry) -> Entry {
         HAS_HAD_SOME.store(true, Release);
     }
     if let Some(word) = place(fd) {
-        return Entry::unpack(word.swap(entry.pack(), AcqRel) & !CLOSED_IN_CHILD);
+        return Entry::unpack(word.swap(entry.pack(), AcqRel));
     }
     let Some(slot) = TABLE.get(fd as u32 as usize / PAGE_ENTRIES) else { return Entry::Foreign };
     if entry == Entry::Unknown {
@@ -182,9 +177,7 @@ pub fn set(fd: i32, entry: Entry) -> Entry {
         // SAFETY: another thread's page won; nobody has seen this one.
         unsafe { mapping::unmap(fresh) };
     }
-    place(fd).map_or(Entry::Foreign, |word| {
-        Entry::unpack(word.swap(entry.pack(), AcqRel) & !CLOSED_IN_CHILD)
-    })
+    place(fd).map_or(Entry::Foreign, |word| Entry::unpack(word.swap(entry.pack(), AcqRel)))
 }
 
 /// Every descriptor from `first` to `last` that has an entry of its own, lowest first.
@@ -200,7 +193,7 @@ pub fn each(first: u32, last: u32, mut visit: impl FnMut(i32, Entry)) {
             let fd = start + at;
             let value = word.load(Acquire);
             if value != 0 && fd >= first as usize && fd <= last as usize {
-                visit(fd as i32, Entry::unpack(value & !CLOSED_IN_CHILD));
+                visit(fd as i32, Entry::unpack(value));
             }
         }
     }

@@ -21,15 +21,33 @@ use crate::{attach, process};
 /// # Safety
 /// `event` is what the program passed.
 pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_event) -> Outcome {
+    loop {
+        // SAFETY: the caller's promise.
+        if let Some(outcome) = unsafe { control_once(set_fd, operation, fd, event) } {
+            return outcome;
+        }
+    }
+}
+
+/// `None`: the number has come to name another file meanwhile.
+///
+/// # Safety
+/// As for [`control`].
+unsafe fn control_once(
+    set_fd: i32,
+    operation: i32,
+    fd: i32,
+    event: *mut epoll_event,
+) -> Option<Outcome> {
     let Entry::Set(set_index) = table::get(set_fd) else {
         // A set that came from elsewhere: only the kernel can signal it.
         crate::inherit::before_passing(fd);
-        return Outcome::PassThrough;
+        return Some(Outcome::PassThrough);
     };
     take_over(set_index);
     if let Entry::Set(inner_set) = table::get(fd) {
         leave_set(inner_set, Reason::NestedEpoll);
-        return Outcome::PassThrough;
+        return Some(Outcome::PassThrough);
     }
     // SAFETY: the program passes a valid event with ADD and MOD; a bad pointer is the kernel's to
     // report.
@@ -45,17 +63,15 @@ pub unsafe fn control(set_fd: i32, operation: i32, fd: i32, event: *mut epoll_ev
             leave_set(set_index, Reason::NestedEpoll);
         }
     }
-    let Entry::Socket(index) = table::get(fd) else { return Outcome::PassThrough };
-    match (operation, asked) {
+    let Entry::Socket(index) = table::get(fd) else { return Some(Outcome::PassThrough) };
+    Some(match (operation, asked) {
         (libc::EPOLL_CTL_ADD, Some(asked)) => {
-            // SAFETY: as the caller's.
-            add((set_fd, set_index), index, fd, asked, event)
-                .unwrap_or_else(|| unsafe { control(set_fd, operation, fd, event) })
+            return add((set_fd, set_index), index, fd, asked, event);
         }
         (libc::EPOLL_CTL_MOD, Some(asked)) => modify(set_index, index, fd, asked),
         (libc::EPOLL_CTL_DEL, _) => delete((set_fd, set_index), index, fd, event),
         _ => Outcome::PassThrough,
-    }
+    })
 }
 
 /// ADD of a stream whose deleted registration is still ours: no system call, if its bytes come by a ring.
