@@ -85,6 +85,19 @@ pub fn look(socket: &'static Socket, events: u32, edges: bool) -> Option<State> 
             return look(socket, events, edges);
         }
     }
+    // Before the kernel is asked: what comes between is an edge that is told twice, and not one that is lost.
+    let arrived = match halves.arrived {
+        Some(arrived) if edges && halves.tcp_follows => {
+            arrived + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0)
+        }
+        Some(arrived) => arrived,
+        None if edges => {
+            let was_reset = socket.told_reset.load(Relaxed);
+            let by_tcp = tcp::bytes_arrived(socket.fd.load(Relaxed), was_reset);
+            by_tcp.unwrap_or(0) + halves.skew
+        }
+        None => 0,
+    };
     let mut mask = 0;
     if halves.peer_shut {
         mask |= READABLE | bits::RDHUP;
@@ -112,18 +125,6 @@ pub fn look(socket: &'static Socket, events: u32, edges: bool) -> Option<State> 
     if halves.own_shut && mask & bits::RDHUP != 0 {
         mask |= bits::HUP;
     }
-    let arrived = match halves.arrived {
-        Some(arrived) if edges && halves.tcp_follows => {
-            arrived + tcp::readable(socket.fd.load(Relaxed)).unwrap_or(0)
-        }
-        Some(arrived) => arrived,
-        None if edges => {
-            let was_reset = socket.told_reset.load(Relaxed);
-            let by_tcp = tcp::bytes_arrived(socket.fd.load(Relaxed), was_reset);
-            by_tcp.unwrap_or(0) + halves.skew
-        }
-        None => 0,
-    };
     let has_room = mask & WRITABLE != 0;
     // Where nothing may be sent, a send need not wait.
     if halves.own_shut {
