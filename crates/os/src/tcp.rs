@@ -206,8 +206,7 @@ pub fn await_room(fd: i32) {
     handles::poll_within(fd, libc::POLLOUT, LOOK_NS);
 }
 
-/// Pieces that one call hands to the kernel; what lies behind them is another call's. A call for no bytes
-/// at all is not made.
+/// Pieces for which there is room on any stack. A call for no bytes at all is not made.
 const PIECES_FEW: usize = 32;
 
 /// Sends what the kernel takes of `pieces`, without waiting and without SIGPIPE; `more` is to be sent together with

@@ -340,8 +340,8 @@ pub fn forks_at_once(v: &mut Victim) {
 
 fn share_with_child(v: &mut Victim) {
     let mut turns = fork(v, be_the_child);
-    turns.give();
-    turns.take();
+    assert!(turns.give(), "a turn");
+    assert!(turns.take(), "a turn");
     // The child has read the answers to the parent's frames.
     v.check_from_here();
     v.ask(3);
@@ -364,7 +364,7 @@ pub fn fills_beside_child(v: &mut Victim) {
     v.page.hold.set(1);
     v.send(3);
     v.stream = None;
-    turns.let_go();
+    drop(turns);
     v.page.hold.set(0);
 }
 
@@ -383,8 +383,6 @@ impl Turns {
     fn take(&mut self) -> bool {
         self.taken.read(&mut [0]).unwrap_or(0) > 0
     }
-
-    fn let_go(self) {}
 }
 
 /// A child that is not traced.
@@ -419,10 +417,10 @@ fn be_alone(v: &mut Victim) {
 
 fn be_the_child(v: &mut Victim, mut turns: Turns) {
     let told = turns.take();
-    if !told {
-        be_alone(v);
+    match told {
+        true => v.check_from_here(),
+        false => be_alone(v),
     }
-    v.check_from_here();
     v.send(3);
     // Those to the parent's four, too.
     v.receive(7);

@@ -10,7 +10,7 @@ use shunt_stream::{End, Words, Writer, WriterOn, OFFSET_MAX};
 
 use super::writer::PIECE_BYTES;
 use super::Broken;
-use crate::pool::{Mode, SendSide, Socket};
+use crate::pool::{Mode, Socket};
 
 /// In a child whose parent died while it had the stream, by one process of the family at a time. It ends when TCP has
 /// taken everything, or has ended itself; false if the stream was closed here before. Begun anew, it goes on where the
@@ -21,13 +21,13 @@ pub fn finish_for_dead_writer(socket: &Socket) -> bool {
     loop {
         let fd = {
             // Who closes the number takes it, too.
-            let send = socket.send.lock();
+            let _held = socket.send.lock();
             let is_there =
                 socket.generation.load(Acquire) == generation && socket.mode() == Mode::Inherited;
             if !is_there {
                 return false;
             }
-            match finish_some(socket, &send, &mut buffer) {
+            match finish_some(socket, &mut buffer) {
                 Ok(Some(fd)) => fd,
                 Ok(None) | Err(Broken) => return true,
             }
@@ -36,13 +36,9 @@ pub fn finish_for_dead_writer(socket: &Socket) -> bool {
     }
 }
 
-/// Ends the ring, and sends as much again as the kernel takes now: the descriptor, if it has no more room. `_held` is
-/// this process's own half, which has not begun.
-fn finish_some(
-    socket: &Socket,
-    _held: &SendSide,
-    buffer: &mut [u8],
-) -> Result<Option<i32>, Broken> {
+/// Ends the ring, and sends as much again as the kernel takes now: the descriptor, if it has no more room. The lock of
+/// this process's own half, which has not begun, is held.
+fn finish_some(socket: &Socket, buffer: &mut [u8]) -> Result<Option<i32>, Broken> {
     let Some(link) = socket.link() else { return Ok(None) };
     let slot = socket.slot.load(Relaxed);
     let words = outgoing(link, slot);
