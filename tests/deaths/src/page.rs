@@ -30,6 +30,8 @@ impl Word {
 pub struct Page {
     /// Where to connect to; 0 while nobody listens.
     pub port: Word,
+    /// The survivor's connect has returned.
+    pub is_connected: Word,
     /// The survivor does not read meanwhile.
     pub hold: Word,
     /// The victim has come to its end.

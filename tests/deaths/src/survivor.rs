@@ -23,6 +23,7 @@ pub fn run(script: &'static Script, page: i32) -> ExitCode {
                 std::thread::sleep(PAUSE);
             }
             let stream = TcpStream::connect(("127.0.0.1", page.port.get() as u16));
+            page.is_connected.set(1);
             stream.into_iter().for_each(|stream| drop(serve(stream, 0)));
             return;
         }
