@@ -213,7 +213,10 @@ fn halves(socket: &'static Socket, wants_room: bool) -> Result<Option<Halves>, B
         let offset = recv.offset;
         match (recv.reader.on(), &mut recv.consumer) {
             (ReaderOn::Ring, Some(consumer)) => {
-                let arrived = consumer.head() + consumer.known()? as u64;
+                let unread = consumer.known()? as u64;
+                // What came since the look above counts as told from now on.
+                halves.readable |= unread > 0;
+                let arrived = consumer.head() + unread;
                 halves.on_ring = true;
                 halves.arrived = Some(arrived);
                 halves.tcp_follows = receive::has_ended(socket, arrived);

@@ -60,6 +60,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     an_edge_triggered_server_feeds_many_polling_clients,
     an_edge_triggered_reader_takes_a_short_receive_for_all_there_is,
     two_edge_triggered_ends_ask_and_answer_at_length,
+    an_edge_triggered_server_receives_once_for_each_event,
     every_event_of_many_busy_streams_finds_its_bytes,
 ];
 
@@ -1060,6 +1061,53 @@ fn two_edge_triggered_ends_ask_and_answer_at_length(a: &Actor) {
                     }
                 }
             }
+        },
+    );
+}
+
+/// Each part of a question is an edge, and comes while the server takes what it was told of before. An edge that tells
+/// of room alone, and counts a part as told, leaves both waiting.
+fn an_edge_triggered_server_receives_once_for_each_event(a: &Actor) {
+    const QUESTIONS: usize = 2_500;
+    const PARTS: usize = 4;
+    const PART: [u8; 7] = [7; 7];
+    let s = a.stream();
+    a.at_once(
+        || {
+            let answers = (0..QUESTIONS).take_while(|question| {
+                for part in 0..PARTS {
+                    io::send(s, &PART, libc::MSG_NOSIGNAL);
+                    (0..(question + part) * 37 % 41).for_each(|_| std::hint::spin_loop());
+                }
+                let mut left = PARTS * PART.len();
+                while left > 0 && wait::poll(&[(s, POLLIN)], 5000).0 == Got::Value(1) {
+                    left -= io::recv(s, &mut [0; 300], 0).count().unwrap_or(left);
+                }
+                left == 0
+            });
+            a.note("answers", answers.count());
+            socket::shutdown(s, libc::SHUT_WR);
+        },
+        || {
+            let (set, mut room, mut received) = (edges_of(&[s]), [0; 300], 0);
+            while received < QUESTIONS * PARTS * PART.len() {
+                let told = epoll_wait(set, 4, 10_000).events;
+                let Some((events, _)) = told.first() else { break };
+                if events & EPOLLIN as u32 == 0 {
+                    continue;
+                }
+                match io::recv(s, &mut room, 0) {
+                    Got::Errno(libc::EAGAIN) => {}
+                    got => match got.count() {
+                        Some(count @ 1..) => {
+                            io::send(s, &room[..count], libc::MSG_NOSIGNAL);
+                            received += count;
+                        }
+                        _ => break,
+                    },
+                }
+            }
+            a.note("received", received);
         },
     );
 }
