@@ -26,6 +26,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     every_thread_that_reads_or_polls_is_told_of_the_end,
     threads_that_share_an_epoll_set_serve_every_stream,
     what_one_thread_adds_to_a_set_another_serves_and_closes,
+    what_one_thread_adds_for_edges_another_serves_and_closes,
     a_one_shot_is_told_to_one_thread_at_a_time,
     who_waited_before_a_stream_came_is_woken_by_it,
     a_level_wakes_every_thread_of_an_epoll_set,
@@ -1074,8 +1075,17 @@ fn ask_in_threads(a: &Actor, place: &Place, clients: usize, streams: usize) -> u
     answered.into_inner()
 }
 
-/// The usual server of two threads: one accepts and adds, one is told, answers and closes.
 fn what_one_thread_adds_to_a_set_another_serves_and_closes(a: &Actor) {
+    serve_what_another_adds(a, libc::EPOLLIN);
+}
+
+/// Each edge has one receive, and what is told of room alone none.
+fn what_one_thread_adds_for_edges_another_serves_and_closes(a: &Actor) {
+    serve_what_another_adds(a, libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET);
+}
+
+/// The usual server of two threads: one accepts and adds, one is told, answers and closes.
+fn serve_what_another_adds(a: &Actor, asked: i32) {
     const CLIENTS: usize = 6;
     const STREAMS: usize = 30;
     let place = a.listen();
@@ -1088,10 +1098,16 @@ fn what_one_thread_adds_to_a_set_another_serves_and_closes(a: &Actor) {
                     let mut closed = 0;
                     while closed < CLIENTS * STREAMS {
                         let told = epoll_wait(set, 1, 8000);
-                        let Some((_, fd)) = told.events.first() else { break };
-                        let (fd, mut room) = (*fd as Fd, [0; 300]);
-                        match io::recv(fd, &mut room, 0).count() {
-                            Some(count @ 1..) => _ = io::send(fd, &room[..count], 0),
+                        let Some(&(events, fd)) = told.events.first() else { break };
+                        if events & libc::EPOLLIN as u32 == 0 {
+                            continue;
+                        }
+                        let (fd, mut room) = (fd as Fd, [0; 300]);
+                        match io::recv(fd, &mut room, libc::MSG_DONTWAIT) {
+                            Got::Value(count @ 1..) => {
+                                io::send(fd, &room[..count as usize], 0);
+                            }
+                            Got::Errno(libc::EAGAIN) => {}
                             _ => {
                                 socket::close(fd);
                                 closed += 1;
@@ -1102,7 +1118,7 @@ fn what_one_thread_adds_to_a_set_another_serves_and_closes(a: &Actor) {
                 });
                 for _ in 0..CLIENTS * STREAMS {
                     let s = socket::accept(place.fd).fd("accept");
-                    epoll_add(set, s, libc::EPOLLIN, s as u64).value("ADD");
+                    epoll_add(set, s, asked, s as u64).value("ADD");
                 }
             });
             socket::close(set);
