@@ -53,9 +53,17 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
 /// message does. What the ring has is to be looked at behind this.
 pub fn hear_end(socket: &Socket, recv: &mut RecvSide) -> bool {
     if let (false, Some(link)) = (recv.peer_shut, socket.link()) {
-        recv.peer_shut = incoming(link, socket.slot.load(Relaxed)).fin_is_held();
+        if incoming(link, socket.slot.load(Relaxed)).fin_is_held() {
+            note_held_fin(recv);
+        }
     }
     recv.peer_shut
+}
+
+/// Both at once: one that is shut and does not hold its FIN any more has been told that the ring is empty.
+fn note_held_fin(recv: &mut RecvSide) {
+    recv.peer_shut = true;
+    recv.fin_held = true;
 }
 
 /// The writer holds its FIN. False if the stream has left its slot.
@@ -65,8 +73,7 @@ pub fn fin_is_held(socket: &'static Socket) -> bool {
         if socket.mode() != Mode::Attached {
             return false;
         }
-        recv.fin_held = true;
-        recv.peer_shut = true;
+        note_held_fin(&mut recv);
         report_drained(socket, &mut recv);
     }
     let_held_go(socket);

@@ -67,6 +67,17 @@ impl Queue {
         self.waiting.pop_front()
     }
 
+    /// The moment of the last that came in.
+    pub fn newest(&self) -> u32 {
+        self.number
+    }
+
+    /// As [`pop`](Self::pop), unless the first came in after this moment.
+    pub fn pop_until(&mut self, moment: u32) -> Option<(i32, Place)> {
+        let is_after = |place: Place| (place.number.wrapping_sub(moment) as i32) > 0;
+        self.waiting.pop_front_if(|(_, place)| !is_after(*place))
+    }
+
     pub fn remove(&mut self, fd: i32) {
         self.waiting.retain(|(waits, _)| *waits != fd);
     }
@@ -163,6 +174,17 @@ mod tests {
         short.swap(0, 3, 5);
         short.swap(1, 2, 4);
         assert_eq!(all(short), [0, 1]);
+    }
+
+    #[test]
+    fn who_comes_in_later_is_not_reached_when_another_goes() {
+        let mut queue = queue(&[First, First]);
+        let newest = queue.newest();
+        assert_eq!(queue.pop_until(newest).map(|(fd, _)| fd), Some(0));
+        queue.push(0, Again);
+        queue.remove(1);
+        assert!(queue.pop_until(newest).is_none());
+        assert_eq!(all(queue), [0]);
     }
 
     #[test]

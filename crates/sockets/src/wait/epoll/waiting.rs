@@ -224,13 +224,19 @@ unsafe fn collect(
     let mut filled = from;
     let mut before = from;
     let mut inner = set.inner.lock();
-    // What is put back is for the next wait.
+    // What is put back is for the next wait, also if another thread takes some out meanwhile: one answer tells of
+    // a stream once.
+    let newest = inner.candidates.newest();
     let rounds = turn.most.min(inner.candidates.len());
     for at in 0..rounds {
         if filled == count {
             break;
         }
-        let Some((fd, place)) = inner.candidates.pop() else { break };
+        let next = match filled > from {
+            true => inner.candidates.pop_until(newest),
+            false => inner.candidates.pop(),
+        };
+        let Some((fd, place)) = next else { break };
         let Some(registration) = inner.registrations.get_mut(fd) else { continue };
         if registration.place != Some(place) {
             continue;
