@@ -44,6 +44,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_close_waits_for_a_thread_that_polls,
     streams_handed_from_thread_to_thread_stay_in_order,
     many_short_connections_are_all_served,
+    what_is_shut_while_it_comes_to_a_ring_arrives_whole,
     connections_opened_at_once_are_all_served,
     a_peer_that_answers_late_wakes_the_right_thread,
     writers_blocked_on_several_streams_all_go_on,
@@ -802,6 +803,55 @@ fn many_short_connections_are_all_served(a: &Actor) {
                 socket::close(s);
             }
             a.note("questions", good);
+        },
+    );
+}
+
+/// Each end sends some messages and shuts its direction down, whatever the stream is on by then: the end comes behind
+/// all of them.
+fn what_is_shut_while_it_comes_to_a_ring_arrives_whole(a: &Actor) {
+    const CLIENTS: usize = 500;
+    const MESSAGES: usize = 8;
+    const MESSAGE: [u8; 50] = [7; 50];
+    let place = a.listen();
+    // So many bytes, each answered or not, until a receive says that there are no more.
+    let read_to_end = |s: Fd, answers: bool| {
+        let (mut room, mut bytes) = ([0; 300], 0);
+        while wait::poll(&[(s, libc::POLLIN)], 5000).0 == Got::Value(1) {
+            match io::recv(s, &mut room, 0).count() {
+                Some(count @ 1..) => {
+                    bytes += count;
+                    if answers {
+                        io::send(s, &room[..count], libc::MSG_NOSIGNAL);
+                    }
+                }
+                _ => break,
+            }
+        }
+        bytes
+    };
+    let all = |bytes: &usize| *bytes == MESSAGES * MESSAGE.len();
+    a.at_once(
+        || {
+            let clients = (0..CLIENTS).map(|_| {
+                let s = a.connect(&place);
+                (0..MESSAGES).for_each(|_| _ = io::send(s, &MESSAGE, libc::MSG_NOSIGNAL));
+                socket::shutdown(s, libc::SHUT_WR);
+                let bytes = read_to_end(s, false);
+                socket::close(s);
+                bytes
+            });
+            a.note("answered whole", clients.filter(all).count());
+        },
+        || {
+            let served = (0..CLIENTS).map(|_| {
+                let s = socket::accept(place.fd).fd("accept");
+                let bytes = read_to_end(s, true);
+                socket::shutdown(s, libc::SHUT_WR);
+                socket::close(s);
+                bytes
+            });
+            a.note("received whole", served.filter(all).count());
         },
     );
 }
