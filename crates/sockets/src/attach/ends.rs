@@ -447,6 +447,11 @@ fn fin_fits(socket: &Socket, recv: &mut RecvSide) -> bool {
 pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     let mut farewell = Farewell { reset: false, fin: false, abort: false };
     let members = wait::epoll::forget_all(socket);
+    if alone && socket.fd.load(Relaxed) >= 0 {
+        // The kernel would go on to tell of them while the file is held: by a descriptor of ours, by a message that
+        // shows it, or by a call of the service thread.
+        wait::epoll::drop_from_kernel(&members);
+    }
     if let (Mode::Attached, Some(service)) = (socket.mode(), service::running()) {
         service.forget_companion(socket);
     }
@@ -524,9 +529,6 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
                     !farewell.reset && service::keep_after_close(socket, &mut send, false, !alone);
             }
         }
-        if orphaned && alone {
-            wait::epoll::drop_from_kernel(&members);
-        }
     }
     socket.set_mode(Mode::Free);
     socket.link.store(null_mut(), SeqCst);
@@ -556,7 +558,6 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
         let unread = tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
         farewell.abort = farewell.reset || lingers == Some(0) || unread;
         farewell.fin = !farewell.abort && lingers.is_none() && tcp::has_read_all(fd);
-        wait::epoll::drop_from_kernel(&members);
     }
     farewell
 }

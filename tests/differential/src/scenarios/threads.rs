@@ -27,6 +27,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     threads_that_share_an_epoll_set_serve_every_stream,
     what_one_thread_adds_to_a_set_another_serves_and_closes,
     what_one_thread_adds_for_edges_another_serves_and_closes,
+    a_stream_that_its_server_has_closed_is_told_no_more,
     a_one_shot_is_told_to_one_thread_at_a_time,
     who_waited_before_a_stream_came_is_woken_by_it,
     a_level_wakes_every_thread_of_an_epoll_set,
@@ -1171,6 +1172,46 @@ fn serve_what_another_adds(a: &Actor, asked: i32) {
                     epoll_add(set, s, asked, s as u64).value("ADD");
                 }
             });
+            socket::close(set);
+        },
+    );
+}
+
+/// A server of one thread, which closes without a DEL. Each stream has a name of its own, whatever number it has.
+fn a_stream_that_its_server_has_closed_is_told_no_more(a: &Actor) {
+    const CLIENTS: usize = 8;
+    const STREAMS: usize = 60;
+    let place = a.listen();
+    a.at_once(
+        || a.note("answered", ask_in_threads(a, &place, CLIENTS, STREAMS)),
+        || {
+            let set = epoll_create();
+            epoll_add(set, place.fd, libc::EPOLLIN, 0).value("ADD");
+            let (mut streams, mut closed, mut gone) = (vec![place.fd], 0, 0);
+            while closed < CLIENTS * STREAMS {
+                let told = epoll_wait(set, 8, 8000).events;
+                if told.is_empty() {
+                    break;
+                }
+                for (_, name) in told {
+                    let (fd, mut room) = (streams[name as usize], [0; 300]);
+                    if name == 0 {
+                        let s = socket::accept(place.fd).fd("accept");
+                        epoll_add(set, s, libc::EPOLLIN, streams.len() as u64).value("ADD");
+                        streams.push(s);
+                    } else if fd < 0 {
+                        gone += 1;
+                    } else if let Some(count @ 1..) = io::recv(fd, &mut room, 0).count() {
+                        io::send(fd, &room[..count], 0);
+                    } else {
+                        socket::close(fd);
+                        streams[name as usize] = -1;
+                        closed += 1;
+                    }
+                }
+            }
+            a.note("closed", closed);
+            a.note("told of one that is closed", gone);
             socket::close(set);
         },
     );

@@ -232,7 +232,8 @@ pub fn forget_all(socket: &'static Socket) -> Vec<Membership> {
     members
 }
 
-/// The connection stays open under a descriptor of ours: the kernel is to drop them all the same.
+/// The program closes the last number of a stream, whose file may stay open for a while: the kernel is to drop them
+/// all the same.
 pub fn drop_from_kernel(members: &[Membership]) {
     for member in members {
         let set = set_at(member.set);
