@@ -54,26 +54,23 @@ pub fn hold_fin(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
 pub fn hear_end(socket: &Socket, recv: &mut RecvSide) -> bool {
     if let (false, Some(link)) = (recv.peer_shut, socket.link()) {
         if incoming(link, socket.slot.load(Relaxed)).fin_is_held() {
-            note_held_fin(recv);
+            // Both at once: who is shut and does not hold its FIN any more has been told that the ring is empty.
+            recv.peer_shut = true;
+            recv.fin_held = true;
         }
     }
     recv.peer_shut
 }
 
-/// Both at once: one that is shut and does not hold its FIN any more has been told that the ring is empty.
-fn note_held_fin(recv: &mut RecvSide) {
-    recv.peer_shut = true;
-    recv.fin_held = true;
-}
-
-/// The writer holds its FIN. False if the stream has left its slot.
+/// The writer holds its FIN, if it is still the one that said so: who has heard it by the word may have closed the
+/// stream since, and another one may have come to its slot. False if the stream has left its slot.
 pub fn fin_is_held(socket: &'static Socket) -> bool {
     {
         let mut recv = socket.recv.lock();
         if socket.mode() != Mode::Attached {
             return false;
         }
-        note_held_fin(&mut recv);
+        hear_end(socket, &mut recv);
         report_drained(socket, &mut recv);
     }
     let_held_go(socket);
