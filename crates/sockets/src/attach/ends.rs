@@ -447,9 +447,9 @@ fn fin_fits(socket: &Socket, recv: &mut RecvSide) -> bool {
 pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     let mut farewell = Farewell { reset: false, fin: false, abort: false };
     let members = wait::epoll::forget_all(socket);
-    if alone && socket.fd.load(Relaxed) >= 0 {
-        // The kernel would go on to tell of them while the file is held: by a descriptor of ours, by a message that
-        // shows it, or by a call of the service thread.
+    if alone && socket.fd.load(Relaxed) >= 0 && !is_used_natively(socket) {
+        // The kernel would go on to tell of them while the file is held by us: by a message that shows it, or by a call
+        // of the service thread. While a call of the program's holds it, it does so without us, too.
         wait::epoll::drop_from_kernel(&members);
     }
     if let (Mode::Attached, Some(service)) = (socket.mode(), service::running()) {
@@ -528,6 +528,9 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
                 orphaned =
                     !farewell.reset && service::keep_after_close(socket, &mut send, false, !alone);
             }
+        }
+        if orphaned && alone {
+            wait::epoll::drop_from_kernel(&members);
         }
     }
     socket.set_mode(Mode::Free);
