@@ -530,6 +530,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
             }
         }
         if orphaned && alone {
+            // A descriptor of ours holds the file longer than any call of the program's.
             wait::epoll::drop_from_kernel(&members);
         }
     }

@@ -1097,14 +1097,12 @@ fn an_edge_triggered_server_receives_once_for_each_event(a: &Actor) {
                     continue;
                 }
                 match io::recv(s, &mut room, 0) {
+                    Got::Value(count @ 1..) => {
+                        io::send(s, &room[..count as usize], libc::MSG_NOSIGNAL);
+                        received += count as usize;
+                    }
                     Got::Errno(libc::EAGAIN) => {}
-                    got => match got.count() {
-                        Some(count @ 1..) => {
-                            io::send(s, &room[..count], libc::MSG_NOSIGNAL);
-                            received += count;
-                        }
-                        _ => break,
-                    },
+                    _ => break,
                 }
             }
             a.note("received", received);

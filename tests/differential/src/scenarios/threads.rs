@@ -1139,6 +1139,9 @@ fn what_one_thread_adds_for_edges_another_serves_and_closes(a: &Actor) {
 fn serve_what_another_adds(a: &Actor, asked: i32) {
     const CLIENTS: usize = 6;
     const STREAMS: usize = 30;
+    // What a level tells of is there: such a receive waits for ever otherwise.
+    let by_edges = asked & libc::EPOLLET != 0;
+    let flags = if by_edges { libc::MSG_DONTWAIT } else { 0 };
     let place = a.listen();
     a.at_once(
         || a.note("answered", ask_in_threads(a, &place, CLIENTS, STREAMS)),
@@ -1150,15 +1153,15 @@ fn serve_what_another_adds(a: &Actor, asked: i32) {
                     while closed < CLIENTS * STREAMS {
                         let told = epoll_wait(set, 1, 8000);
                         let Some(&(events, fd)) = told.events.first() else { break };
-                        if events & libc::EPOLLIN as u32 == 0 {
+                        if by_edges && events & libc::EPOLLIN as u32 == 0 {
                             continue;
                         }
                         let (fd, mut room) = (fd as Fd, [0; 300]);
-                        match io::recv(fd, &mut room, libc::MSG_DONTWAIT) {
+                        match io::recv(fd, &mut room, flags) {
                             Got::Value(count @ 1..) => {
                                 io::send(fd, &room[..count as usize], 0);
                             }
-                            Got::Errno(libc::EAGAIN) => {}
+                            Got::Errno(libc::EAGAIN) if by_edges => {}
                             _ => {
                                 socket::close(fd);
                                 closed += 1;

@@ -74,8 +74,7 @@ impl Queue {
 
     /// As [`pop`](Self::pop), unless the first came in after this moment.
     pub fn pop_until(&mut self, moment: u32) -> Option<(i32, Place)> {
-        let is_after = |place: Place| (place.number.wrapping_sub(moment) as i32) > 0;
-        self.waiting.pop_front_if(|(_, place)| !is_after(*place))
+        self.waiting.pop_front_if(|(_, place)| (place.number.wrapping_sub(moment) as i32) <= 0)
     }
 
     pub fn remove(&mut self, fd: i32) {
