@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::{incoming, outgoing, Close};
-use shunt_link::elsewhere;
+use shunt_link::{elsewhere, Link};
 use shunt_os::{handles, tcp};
 use shunt_pairing::message::Kind;
 use shunt_stream::{End, Words, WriterOn};
@@ -76,6 +76,14 @@ pub fn fin_is_held(socket: &'static Socket) -> bool {
     let_held_go(socket);
     wake_own(socket);
     true
+}
+
+/// A slot in which nobody stands is said to hold a FIN back: its bytes have no reader any more. False by the slot's word,
+/// it is of a stream that is through, and the next one in its slot is told nothing.
+pub fn fin_is_held_for_nobody(link: &'static Link, slot: u32) {
+    if slot < link.memory.slots() && incoming(link, slot).fin_is_held() {
+        tell(link, Kind::Drained, slot);
+    }
 }
 
 /// Tells a writer that holds its FIN when the ring is empty.

@@ -35,7 +35,8 @@ pub use ends::{
     reset_by_death, restart_consumer, take_error, told_before_receive, told_before_send, Farewell,
 };
 pub use fin::{
-    closed_unheard, fin_is_held, have_fin_sent, hear_end, hold_fin, report_drained, send_held_fin,
+    closed_unheard, fin_is_held, fin_is_held_for_nobody, have_fin_sent, hear_end, hold_fin,
+    report_drained, send_held_fin,
 };
 pub use heir::finish_for_dead_writer;
 pub use leave::{leave, leave_all, leave_soon, settle_on_tcp};

@@ -179,7 +179,7 @@ impl Work {
             Kind::FinHeld => {
                 let hears = |index| attach::fin_is_held(pool::get(index));
                 if !link.stream(message.slot).is_some_and(hears) {
-                    attach::tell(link, Kind::Drained, message.slot);
+                    attach::fin_is_held_for_nobody(link, message.slot);
                 }
             }
             Kind::Drained => match link.stream(message.slot) {
