@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Where the accelerated programs of a run leave their stats segments, in its directory.
 const REPORT: &str = "shunt-report-here";
+/// A run of which nothing is heard for so long hangs. One that goes on takes as long as the machine lets it.
 const WATCHDOG_SECONDS: u64 = 20;
 /// Processes that an actor left behind may take this long to end.
 const LEFT_OVER_SECONDS: u64 = 5;
@@ -114,8 +115,7 @@ pub fn run(setting: &Setting, files: &Files, oracle: Option<&Record>) -> Record 
     ];
     let mut record =
         Record { notes: Vec::new(), trouble: None, stderr: String::new(), hung: false };
-    let deadline = Instant::now() + Duration::from_secs(WATCHDOG_SECONDS);
-    let finished = listen(&mut sides, setting, &directory.0, &mut record, deadline);
+    let finished = listen(&mut sides, setting, &directory.0, &mut record);
     record.hung = !finished;
     if !finished {
         record.trouble = Some(describe_hang(&sides, &record));
@@ -218,15 +218,16 @@ fn start(
     Running { side, child, control, open: true }
 }
 
-/// Takes in both transcripts until both have ended; false when the watchdog's time has run out.
+/// Takes in both transcripts until both have ended; false when neither has said anything for the watchdog's time.
 fn listen(
     sides: &mut [Running; 2],
     setting: &Setting,
     directory: &Path,
     record: &mut Record,
-    deadline: Instant,
 ) -> bool {
-    let mut deadline = deadline;
+    let within = |seconds| Instant::now() + Duration::from_secs(seconds);
+    let mut deadline = within(WATCHDOG_SECONDS);
+    let mut said = 0;
     while sides.iter().any(|running| running.open) {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis() as i32;
         if left == 0 {
@@ -245,7 +246,10 @@ fn listen(
         }
         let ended = |running: &mut Running| running.child.try_wait().is_ok_and(|s| s.is_some());
         if sides.iter_mut().all(ended) {
-            deadline = deadline.min(Instant::now() + Duration::from_secs(LEFT_OVER_SECONDS));
+            deadline = deadline.min(within(LEFT_OVER_SECONDS));
+        } else if record.notes.len() > said {
+            said = record.notes.len();
+            deadline = within(WATCHDOG_SECONDS);
         }
     }
     true
@@ -304,7 +308,7 @@ fn kill_group(running: &Running) {
 
 /// Every process of both groups: where it is and what it last said.
 fn describe_hang(sides: &[Running; 2], record: &Record) -> String {
-    let mut text = format!("hung for {WATCHDOG_SECONDS} s");
+    let mut text = format!("hung: neither said anything for {WATCHDOG_SECONDS} s");
     let groups: Vec<String> = sides.iter().map(|side| side.child.id().to_string()).collect();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
