@@ -11,7 +11,7 @@ use shunt_stream::{End as Word, Reader, Words, Writer};
 
 use crate::conformance::subject::{slot_pair, up, End, ShmSubject, Subject, RING_BYTES, SLOT};
 use crate::conformance::{await_ready, receive, send};
-use crate::shm::{Shm, WHOLE};
+use crate::shm::{incoming, outgoing, Shm, WHOLE};
 use crate::{Failure, How, Part, Received, Sender, Sent, Shut};
 
 const RING: usize = RING_BYTES as usize;
@@ -95,6 +95,16 @@ fn an_end_seen_before_the_last_bytes_is_no_end_yet() {
     assert_eq!(far.receiver.ended(), Ok(false));
     assert_eq!(receive(&mut far.receiver, &mut [0; 9], How::TAKE), got(5));
     assert_eq!(receive(&mut far.receiver, &mut [0; 9], How::TAKE), Ok(Received::Ended));
+}
+
+#[test]
+fn a_slot_that_no_link_has_is_looked_at_in_vain() {
+    let (_near, far) = <ShmSubject>::pair();
+    let link = link_of(&far);
+    for words in [incoming(link, VACANT), outgoing(link, link.memory.slots())] {
+        assert!(!words.writer_shut() && !words.fin_is_held() && !words.reader_shares());
+        assert_eq!((words.tail(), words.end()), (0, 0));
+    }
 }
 
 #[test]

@@ -19,6 +19,11 @@ const IN_VAIN: u64 = 4;
 /// The program, whose FIN is held back: no byte follows those of the ring.
 const AT_TAIL: u64 = 5;
 
+/// The words of a slot that no link has ([`VACANT`](shunt_link::VACANT)): who looks at a stream without its locks may do
+/// so in the moment in which another thread takes it out. What is found here means nothing.
+// SAFETY: atomics, of which all bits may be 0, and spare bytes.
+static NOWHERE: Direction = unsafe { core::mem::zeroed() };
+
 /// The words of one direction of a slot, for [`Writer`](shunt_stream::Writer) and
 /// [`Reader`](shunt_stream::Reader). The mapping outlives every stream in it.
 #[derive(Clone, Copy)]
@@ -177,10 +182,12 @@ impl SlotWords {
     }
 
     fn of(link: &Link, slot: u32, writer: Side) -> SlotWords {
-        SlotWords {
-            direction: link.memory.direction(slot, writer),
-            capacity: link.memory.ring_bytes(),
-        }
+        let memory = &link.memory;
+        let direction = match slot < memory.slots() {
+            true => memory.direction(slot, writer),
+            false => NonNull::from(&NOWHERE),
+        };
+        SlotWords { direction, capacity: memory.ring_bytes() }
     }
 
     #[inline(always)]

@@ -212,7 +212,7 @@ pub(super) fn note_death_of_reader(socket: &Socket) {
 /// not heard yet. Behind its FIN they come too late to be told of by TCP.
 pub(super) fn look_for_death(socket: &Socket) {
     let _held = socket.recv.lock();
-    if socket.mode() == Mode::Attached && receive::is_dying(socket) {
+    if receive::is_dying_locked(socket) {
         note_reset(socket);
     }
 }

@@ -55,9 +55,21 @@ pub(super) fn has_died_unread(socket: &Socket) -> bool {
 }
 
 /// Whether the connection of a process that left bytes unread has ended, and its death is about to make a reset of
-/// that. Others of its family may have ended it, and read on; or its program has, by a system call of its own.
+/// that. Others of its family may have ended it, and read on; or its program has, by a system call of its own. No lock
+/// is held.
 #[cold]
 pub fn is_dying(socket: &Socket) -> bool {
+    // Another thread may close the stream meanwhile.
+    let _held = socket.recv.lock();
+    is_dying_locked(socket)
+}
+
+/// As [`is_dying`], for who holds the lock.
+#[cold]
+pub fn is_dying_locked(socket: &Socket) -> bool {
+    if socket.mode() != Mode::Attached {
+        return false;
+    }
     let Some(link) = socket.link() else { return false };
     // The kernel is asked last.
     !attach::outgoing(link, socket.slot.load(Relaxed)).reader_shares()

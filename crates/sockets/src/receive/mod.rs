@@ -33,7 +33,7 @@ mod remains;
 mod sources;
 pub mod usual;
 
-pub use ends::{await_death, ended_by_death, has_ended, is_dying, owes};
+pub use ends::{await_death, ended_by_death, has_ended, is_dying, is_dying_locked, owes};
 pub use native::{let_enter, Entering};
 pub use remains::{receive_remains, remaining};
 pub use sources::{is_buffer, is_no_address, is_part, parts};
