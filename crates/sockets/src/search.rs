@@ -195,7 +195,7 @@ fn search(index: u32, socket: &'static Socket) {
     if let Some(entry) = socket.entry() {
         publish_addresses(entry, &tuple);
     }
-    *socket.tuple.lock() = Some(tuple);
+    socket.note_tuple(generation, tuple);
     if !tuple.same_host() && !tcp::goes_over_loopback(fd) {
         return settle(socket, Reason::NotThisHost);
     }

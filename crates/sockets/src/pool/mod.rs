@@ -210,7 +210,8 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
         }
     };
     let socket = get(index);
-    socket.generation.fetch_add(1, Relaxed);
+    // Who sees it finds that the last stream is gone.
+    socket.generation.fetch_add(1, AcqRel);
     socket.nonblocking.store(nonblocking, Relaxed);
     socket.connector.store(connector, Relaxed);
     socket.pinned.store(false, Relaxed);
@@ -406,6 +407,15 @@ impl Socket {
             Mode::Plain => true,
             Mode::Attached => self.stage.load(Acquire) != stage::SETTLED,
             Mode::Free | Mode::Left | Mode::Inherited => false,
+        }
+    }
+
+    /// The addresses of the stream of that generation, unless another one has come to its place.
+    pub fn note_tuple(&self, generation: u32, tuple: Tuple) {
+        // `take` forgets them behind its new generation.
+        let mut known = self.tuple.lock();
+        if self.generation.load(Acquire) == generation {
+            *known = Some(tuple);
         }
     }
 

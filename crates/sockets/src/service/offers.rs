@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::*;
 use shunt_link::{Link, Side};
 use shunt_os::handles::{self, Received};
 use shunt_os::peer::{Endpoint, Owner, Tuple};
+use shunt_os::tcp;
 use shunt_pairing::message::{Kind, Message, NO_SLOT};
 use shunt_pairing::trust;
 use shunt_stats::Reason;
@@ -120,8 +121,8 @@ impl Work {
                 return None;
             }
             let own = message.tuple.reversed();
-            let (index, socket) = self.by_ports.find(&own)?;
-            let generation = socket.generation.load(Relaxed);
+            let (index, generation) = self.by_ports.find(&own)?;
+            let socket = pool::get(index);
             let owner = self.owner_uid(&own, link.peer_uid).ok()?;
             let shown = shows_other_end(received, 0, &owner);
             if !shown || !socket.may_be_paired() {
@@ -137,13 +138,12 @@ impl Work {
                 Side::Master => link.slots.take()?,
                 Side::Guest => (message.slot < link.memory.slots()).then_some(message.slot)?,
             };
-            *socket.tuple.lock() = Some(own);
-            if let Some(entry) = socket.entry() {
-                search::publish_addresses(entry, &own);
-            }
             if attach::attach(index, generation, link, slot).is_err() {
                 return_slot(link, slot);
                 return None;
+            }
+            if let Some(entry) = socket.entry() {
+                search::publish_addresses(entry, &own);
             }
             Some((slot, index, generation))
         })();
@@ -201,17 +201,22 @@ impl Work {
         if slot >= link.memory.slots() {
             return false;
         }
-        if received.passed_count == 0 || received.passed[0] < 0 {
-            // Our table had no room for it, and it cannot be proved; the other streams go on.
-            shown_no_more(pool::get(offer.index), offer.generation);
-            released(link, slot);
-            settle(pool::get(offer.index), offer.generation, Reason::NoDescriptors);
-            return true;
-        }
-        if received.passed_count != 1 || !shows_other_end(received, 0, &offer.owner) {
+        if received.passed_count > 1 {
             return false;
         }
+        let unproved = if received.passed_count == 0 || received.passed[0] < 0 {
+            // Our table had no room for it.
+            Some(Reason::NoDescriptors)
+        } else {
+            (!shows_other_end(received, 0, &offer.owner)).then_some(Reason::NotTheOwner)
+        };
         shown_no_more(pool::get(offer.index), offer.generation);
+        if let Some(reason) = unproved {
+            // The other streams of the link go on.
+            released(link, slot);
+            settle(pool::get(offer.index), offer.generation, reason);
+            return true;
+        }
         let server = if pool::get(offer.index).connector.load(Relaxed) {
             offer.tuple.remote
         } else {
@@ -256,32 +261,44 @@ pub(super) fn close_passed(received: &Received) {
 pub(super) struct ByPorts(HashMap<(u16, u16), u32>);
 
 impl ByPorts {
-    /// The one with these addresses.
-    pub(super) fn find(&mut self, own: &Tuple) -> Option<(u32, &'static Socket)> {
+    /// The one with these addresses: its index and generation.
+    pub(super) fn find(&mut self, own: &Tuple) -> Option<(u32, u32)> {
         let ports = (own.local.port, own.remote.port);
-        let known = |index: Option<&u32>| {
-            let (index, socket) = index.map(|index| (*index, pool::get(*index)))?;
-            (socket.may_be_paired() && same_ends(&tuple_of(socket)?, own))
-                .then_some((index, socket))
-        };
-        if let Some(found) = known(self.0.get(&ports)) {
-            return Some(found);
+        let known = self.0.get(&ports).and_then(|index| {
+            let (generation, tuple) = paired_by(pool::get(*index))?;
+            is_end(pool::get(*index), &tuple, own).then_some((*index, generation))
+        });
+        if known.is_some() {
+            return known;
         }
         self.0.clear();
         let mut found = None;
         pool::each(|index, socket| {
-            if !socket.may_be_paired() {
-                return;
-            }
-            let Some(tuple) = tuple_of(socket) else { return };
-            // Addresses may differ where ports do not.
-            if same_ends(&tuple, own) {
-                found = Some((index, socket));
+            let Some((generation, tuple)) = paired_by(socket) else { return };
+            if is_end(socket, &tuple, own) {
+                found = Some((index, generation));
             }
             self.0.insert((tuple.local.port, tuple.remote.port), index);
         });
         found
     }
+}
+
+/// The generation of a stream that may be paired, and its addresses.
+fn paired_by(socket: &Socket) -> Option<(u32, Tuple)> {
+    // Before all else that is asked: another stream may come to the place meanwhile.
+    let generation = socket.generation.load(Acquire);
+    if !socket.may_be_paired() {
+        return None;
+    }
+    Some((generation, tuple_of(socket, generation)?))
+}
+
+/// Whether a stream with the addresses `tuple` is the end `own` of a connection. One that is over may have had the same
+/// addresses, and be open still.
+fn is_end(socket: &Socket, tuple: &Tuple, own: &Tuple) -> bool {
+    // Addresses may differ where ports do not.
+    same_ends(tuple, own) && tcp::is_connected(socket.fd.load(Relaxed))
 }
 
 /// Each end has its own idea of the scope of an address.
@@ -291,10 +308,11 @@ pub(super) fn same_ends(one: &Tuple, other: &Tuple) -> bool {
 }
 
 /// A socket's addresses, asked for once.
-pub(super) fn tuple_of(socket: &Socket) -> Option<Tuple> {
-    let mut known = socket.tuple.lock();
-    if known.is_none() {
-        *known = shunt_os::peer::tuple(socket.fd.load(Relaxed)).ok();
-    }
-    *known
+fn tuple_of(socket: &Socket, generation: u32) -> Option<Tuple> {
+    let known = *socket.tuple.lock();
+    known.or_else(|| {
+        let tuple = shunt_os::peer::tuple(socket.fd.load(Relaxed)).ok()?;
+        socket.note_tuple(generation, tuple);
+        Some(tuple)
+    })
 }
