@@ -316,3 +316,51 @@ fn tuple_of(socket: &Socket, generation: u32) -> Option<Tuple> {
         Some(tuple)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    /// The server's end of a connection, as a stream that its addresses are known of, and the client's.
+    fn known() -> (u32, TcpStream, TcpStream, Tuple) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let client = TcpStream::connect(listener.local_addr().expect("a name")).expect("connect");
+        let (server, _) = listener.accept().expect("accept");
+        let index = pool::take(server.as_raw_fd(), false, false).expect("a place");
+        let tuple = shunt_os::peer::tuple(server.as_raw_fd()).expect("addresses");
+        let generation = pool::get(index).generation.load(Relaxed);
+        pool::get(index).note_tuple(generation, tuple);
+        (index, server, client, tuple)
+    }
+
+    #[test]
+    fn an_end_is_found_until_its_connection_is_over() {
+        let (index, mut server, client, tuple) = known();
+        let generation = pool::get(index).generation.load(Relaxed);
+        let mut by_ports = ByPorts::default();
+        for _ in 0..2 {
+            assert_eq!(by_ports.find(&tuple), Some((index, generation)));
+        }
+        server.shutdown(Shutdown::Write).expect("shutdown");
+        assert_eq!(by_ports.find(&tuple), Some((index, generation)));
+        drop(client);
+        assert_eq!(server.read(&mut [0]).expect("the end"), 0);
+        assert_eq!(by_ports.find(&tuple), None, "its number is open still");
+    }
+
+    #[test]
+    fn what_was_asked_of_an_earlier_stream_is_not_noted_of_the_next() {
+        let (index, server, _client, tuple) = known();
+        let socket = pool::get(index);
+        let earlier = socket.generation.load(Relaxed);
+        socket.set_mode(crate::pool::Mode::Free);
+        pool::give_back(index);
+        let next = pool::take(server.as_raw_fd(), false, false).expect("a place");
+        socket.note_tuple(earlier, tuple);
+        assert!(socket.tuple.lock().is_none());
+        assert!(pool::get(next).tuple.lock().is_none());
+    }
+}

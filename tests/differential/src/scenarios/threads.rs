@@ -5,7 +5,7 @@ use crate::actor::{listener, Actor, Place};
 use crate::calls::process::Cancellable;
 use crate::calls::socket::Address;
 use crate::calls::stdio::File;
-use crate::calls::wait::{epoll_add, epoll_create, epoll_mod, epoll_wait};
+use crate::calls::wait::{epoll_add, epoll_create, epoll_mod, epoll_wait, select, Selection};
 use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::pattern::{self, receive, receive_text, send_all, Checker};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Relaxed};
@@ -43,6 +43,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_thread_that_may_be_cancelled_anywhere_is_cancelled_asleep,
     a_thread_that_never_waits_for_long_can_be_cancelled,
     a_close_waits_for_a_thread_that_polls,
+    a_number_that_is_closed_while_select_sleeps_is_told_as_ready,
     streams_handed_from_thread_to_thread_stay_in_order,
     many_short_connections_are_all_served,
     what_is_shut_while_it_comes_to_a_ring_arrives_whole,
@@ -713,6 +714,29 @@ fn a_close_waits_for_a_thread_that_polls(a: &Actor) {
                     a.meet();
                 },
             );
+        },
+    );
+}
+
+/// It is EBADF to who begins with it (select(2)), and ready to who is woken behind the close (Linux, do_select).
+fn a_number_that_is_closed_while_select_sleeps_is_told_as_ready(a: &Actor) {
+    let s = a.stream();
+    a.at_once(
+        || {
+            a.meet();
+            a.note("send", io::send(s, b"x", 0));
+            a.note("then", receive_text(s, 1));
+        },
+        || {
+            let asked = || Selection { read: vec![s], except: vec![s], ..Selection::default() };
+            a.beside_a_sleeper(
+                || a.note("select", select(&asked(), 10_000)),
+                || {
+                    a.note("close", socket::close(s));
+                    a.meet();
+                },
+            );
+            a.note("once more", select(&asked(), 10_000));
         },
     );
 }

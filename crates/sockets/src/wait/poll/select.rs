@@ -93,25 +93,27 @@ pub unsafe fn select(
         // SAFETY: the program's sets hold at least `count` bits.
         !set.is_null() && unsafe { *word_of(set, fd) } & bit_of(fd) != 0
     };
-    let mut ours = false;
+    let mut ours = Vec::new();
     let mut list = Vec::new();
     for fd in 0..count {
         let wanted = sets.map(|set| bit(set, fd));
         if wanted == [false; 3] {
             continue;
         }
-        ours |= matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_));
+        if matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_)) {
+            ours.push(fd);
+        }
         let events = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
         let asked = (0..3).filter(|i| wanted[*i]).fold(0, |all, i| all | events[i]);
         list.push(pollfd { fd, events: asked, revents: 0 });
     }
-    if !ours {
+    if ours.is_empty() {
         return None;
     }
     let meaning = [
-        libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
-        libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
-        libc::POLLPRI,
+        libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL,
+        libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR | libc::POLLNVAL,
+        libc::POLLPRI | libc::POLLNVAL,
     ];
     let began = clock::now_ns();
     loop {
@@ -121,8 +123,11 @@ pub unsafe fn select(
             Ok(ready) => ready,
             Err(outcome) => return Some(outcome),
         };
-        // select reports bad descriptors as an error of the call; the kernel's own words for it.
-        if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+        // select reports bad descriptors as an error of the call; the kernel's own words for it. One that was closed since
+        // counts as ready (Linux, do_select).
+        let is_bad =
+            |entry: &pollfd| entry.revents & libc::POLLNVAL != 0 && !ours.contains(&entry.fd);
+        if list.iter().any(is_bad) {
             return None;
         }
         let tells = |entry: &pollfd| {
