@@ -210,7 +210,8 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         modes: vec![Mode::Plain, Mode::Both, Mode::Server, Mode::Client],
         carriers: vec![Carrier::Tcp, Carrier::Changing, Carrier::Ring],
         blocks: None,
-        jobs: 2,
+        // Most of the time is waiting.
+        jobs: 4,
         show: false,
         other: None,
     };
