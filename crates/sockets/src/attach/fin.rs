@@ -81,7 +81,7 @@ pub fn fin_is_held(socket: &'static Socket) -> bool {
 /// A slot in which nobody stands is said to hold a FIN back: its bytes have no reader any more. False by the slot's word,
 /// it is of a stream that is through, and the next one in its slot is told nothing.
 pub fn fin_is_held_for_nobody(link: &'static Link, slot: u32) {
-    if slot < link.memory.slots() && incoming(link, slot).fin_is_held() {
+    if incoming(link, slot).fin_is_held() {
         tell(link, Kind::Drained, slot);
     }
 }

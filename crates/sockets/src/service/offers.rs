@@ -265,8 +265,9 @@ impl ByPorts {
     pub(super) fn find(&mut self, own: &Tuple) -> Option<(u32, u32)> {
         let ports = (own.local.port, own.remote.port);
         let known = self.0.get(&ports).and_then(|index| {
-            let (generation, tuple) = paired_by(pool::get(*index))?;
-            is_end(pool::get(*index), &tuple, own).then_some((*index, generation))
+            let socket = pool::get(*index);
+            let (generation, tuple) = paired_by(socket)?;
+            is_end(socket, &tuple, own).then_some((*index, generation))
         });
         if known.is_some() {
             return known;

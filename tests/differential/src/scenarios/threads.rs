@@ -728,15 +728,15 @@ fn a_number_that_is_closed_while_select_sleeps_is_told_as_ready(a: &Actor) {
             a.note("then", receive_text(s, 1));
         },
         || {
-            let asked = || Selection { read: vec![s], except: vec![s], ..Selection::default() };
+            let asked = Selection { read: vec![s], except: vec![s], ..Selection::default() };
             a.beside_a_sleeper(
-                || a.note("select", select(&asked(), 10_000)),
+                || a.note("select", select(&asked, 10_000)),
                 || {
                     a.note("close", socket::close(s));
                     a.meet();
                 },
             );
-            a.note("once more", select(&asked(), 10_000));
+            a.note("once more", select(&asked, 10_000));
         },
     );
 }

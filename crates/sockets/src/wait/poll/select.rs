@@ -93,21 +93,22 @@ pub unsafe fn select(
         // SAFETY: the program's sets hold at least `count` bits.
         !set.is_null() && unsafe { *word_of(set, fd) } & bit_of(fd) != 0
     };
-    let mut ours = Vec::new();
+    // Of those that are none of ours, which a call may begin with closed.
+    let mut others = Vec::new();
     let mut list = Vec::new();
     for fd in 0..count {
         let wanted = sets.map(|set| bit(set, fd));
         if wanted == [false; 3] {
             continue;
         }
-        if matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_)) {
-            ours.push(fd);
+        if !matches!(table::get(fd), Entry::Socket(_) | Entry::Set(_)) {
+            others.push(fd);
         }
         let events = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
         let asked = (0..3).filter(|i| wanted[*i]).fold(0, |all, i| all | events[i]);
         list.push(pollfd { fd, events: asked, revents: 0 });
     }
-    if ours.is_empty() {
+    if others.len() == list.len() {
         return None;
     }
     let meaning = [
@@ -126,7 +127,7 @@ pub unsafe fn select(
         // select reports bad descriptors as an error of the call; the kernel's own words for it. One that was closed since
         // counts as ready (Linux, do_select).
         let is_bad =
-            |entry: &pollfd| entry.revents & libc::POLLNVAL != 0 && !ours.contains(&entry.fd);
+            |entry: &pollfd| entry.revents & libc::POLLNVAL != 0 && others.contains(&entry.fd);
         if list.iter().any(is_bad) {
             return None;
         }
