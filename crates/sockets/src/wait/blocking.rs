@@ -35,7 +35,7 @@ pub struct Patience {
     /// As [`Waiting::begin`](pool::Waiting::begin) was told.
     looks: bool,
     began: u64,
-    /// What the thread had handled when the wait began, or when it was told last.
+    /// What the thread had handled when the call began, or when it was told last.
     handled: Handled,
     spun: bool,
     /// The call has slept, so it may: the kernel decides that once.
@@ -59,7 +59,7 @@ impl Patience {
             counted_in,
             looks: false,
             began: 0,
-            handled: Handled::default(),
+            handled: critical::handled(),
             spun: false,
             may_wait: false,
             limit: None,
@@ -82,7 +82,6 @@ impl Patience {
     pub fn begin(&mut self) {
         if self.began == 0 {
             self.began = clock::now_ns();
-            self.handled = critical::handled();
         }
     }
 

@@ -24,6 +24,7 @@ pub fn wait(
     policy: &Policy,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
+    let before = critical::handled();
     let has_time_out = || handles::option_timeout(fd, libc::SO_RCVTIMEO).is_some();
     // One that comes between the look and the sleep would be lost.
     let is_interrupted = || signals::may_interrupt() || signals::are_handled() && has_time_out();
@@ -34,7 +35,6 @@ pub fn wait(
         policy.slept(clock::now_ns() - began);
         return Outcome::Genuine(result);
     }
-    let before = critical::handled();
     let is_there = || handles::poll_now(fd, libc::POLLIN) != 0;
     if is_there() {
         return Outcome::Genuine(genuine());
