@@ -6,9 +6,10 @@ use libc::iovec;
 use shunt_carriers::Part;
 use shunt_os::{clock, handles, proc, raw, set_errno, sys, Errno};
 
+use super::attempt::{ahead, Ahead};
 use super::peek::PEEK;
 use super::sources::parts;
-use super::{ahead, Ahead, Request};
+use super::Request;
 use crate::attach;
 use crate::outcome::Outcome;
 use crate::pool::Socket;

@@ -6,8 +6,9 @@ use shunt_carriers::shm::copy_published;
 use shunt_carriers::{tcp, Part, Received, Receiver};
 use shunt_stream::{End, ReaderOn};
 
+use super::attempt::{ahead, Ahead, Attempt};
 use super::sources::{from_ring, from_tcp, how, parts};
-use super::{ahead, Ahead, Attempt, Request};
+use super::Request;
 use crate::attach::Broken;
 use crate::pool::{RecvSide, Socket};
 use crate::wait::blocking::{self};

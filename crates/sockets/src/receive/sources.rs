@@ -7,8 +7,9 @@ use shunt_carriers::parts::{behind, up_to};
 use shunt_carriers::{tcp, Failure, How, Part, Received, Receiver};
 use shunt_stats::Carrier;
 
+use super::attempt::Attempt;
 use super::peek::PEEK;
-use super::{Attempt, Request};
+use super::Request;
 use crate::attach::Broken;
 use crate::pool::{RecvSide, Socket};
 use crate::search;
