@@ -132,6 +132,28 @@ impl Writer {
     /// Precondition: as [`Writer::observe`].
     pub fn go_down(&mut self, words: &impl Words, tail: u64) -> Result<WriterOn, Violation> {
         for _ in 0..LOOKS_MAX {
+            match self.recall(words, tail)? {
+                WriterOn::Ring => {
+                    if change(words, End::Seen, End::Down(tail)) {
+                        self.on = WriterOn::Tcp;
+                    }
+                }
+                on => return Ok(on),
+            }
+        }
+        if self.on == WriterOn::Ring {
+            Err(Violation::Restless)
+        } else {
+            Ok(self.on)
+        }
+    }
+
+    /// As [`Writer::go_down`], but a ring that its reader has come to stays: `Ring`. That one takes what the
+    /// ring has from there, and cannot leave before it has, unless it is asked to stop.
+    ///
+    /// Precondition: as [`Writer::observe`].
+    pub fn recall(&mut self, words: &impl Words, tail: u64) -> Result<WriterOn, Violation> {
+        for _ in 0..LOOKS_MAX {
             if self.on != WriterOn::Ring {
                 return Ok(self.on);
             }
@@ -143,11 +165,7 @@ impl Writer {
                         self.take_back(words, self.up_at, tail)?;
                     }
                 }
-                End::Seen => {
-                    if change(words, End::Seen, End::Down(tail)) {
-                        self.on = WriterOn::Tcp;
-                    }
-                }
+                End::Seen => return Ok(self.on),
                 End::Stop(from) | End::Closed(from) => self.reader_left(words, from, tail)?,
                 other => return Err(Violation::Unexpected(other)),
             }

@@ -55,7 +55,7 @@ proptest! {
     #[test]
     fn a_hostile_peer_gets_a_violation_at_most(
         values in prop::collection::vec(any_word(), 1..40),
-        calls in prop::collection::vec((0..12u8, 0..40u64), 1..60),
+        calls in prop::collection::vec((0..13u8, 0..40u64), 1..60),
     ) {
         let words = Hostile { values, at: Cell::new(0) };
         let (mut writer, mut reader) = (Writer::new(), Reader::new());
@@ -82,6 +82,7 @@ proptest! {
                 8 => { offset += by.min(reader.may_read_tcp(offset).unwrap_or(by)); Ok(()) }
                 9 => reader.stop(&words, offset).map(drop),
                 10 => reader.writer_died(&words, offset).map(drop),
+                11 => writer.recall(&words, tail).map(drop),
                 _ => reader.tcp_ended(&words, offset).map(drop),
             };
         }

@@ -18,6 +18,7 @@ enum Operation {
     Agree,
     Up,
     Down,
+    Recall,
     Serve(u8),
     Stop,
 }
@@ -30,6 +31,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => Just(Operation::Agree),
         3 => Just(Operation::Up),
         1 => Just(Operation::Down),
+        1 => Just(Operation::Recall),
         2 => (1..40u8).prop_map(Operation::Serve),
         1 => Just(Operation::Stop),
     ]
@@ -92,6 +94,8 @@ struct Direction {
     got: u64,
     ups: u32,
     recalls_and_stops: u32,
+    /// The reader wanted to leave, and could not.
+    has_to_drain: bool,
 }
 
 impl Direction {
@@ -107,6 +111,7 @@ impl Direction {
             got: 0,
             ups: 0,
             recalls_and_stops: 0,
+            has_to_drain: false,
         }
     }
 
@@ -133,9 +138,17 @@ impl Direction {
                 assert_ne!(on, WriterOn::Ring);
                 self.recalls_and_stops += u32::from(on != WriterOn::Tcp);
             }
+            Operation::Recall => {
+                self.show();
+                let on = self.writer.recall(&self.words, self.written).unwrap();
+                self.recalls_and_stops += u32::from(matches!(on, WriterOn::Resend { .. }));
+            }
             Operation::Serve(count) => self.serve(count.into()),
             Operation::Stop => match self.reader.stop(&self.words, self.got).unwrap() {
-                StopOutcome::MustDrain { to } => assert!(to > self.got),
+                StopOutcome::MustDrain { to } => {
+                    assert!(to > self.got);
+                    self.has_to_drain = true;
+                }
                 StopOutcome::Tcp | StopOutcome::Asked => {
                     assert_eq!(self.reader.on(), ReaderOn::Tcp);
                 }
@@ -251,6 +264,20 @@ proptest! {
         for operation in operations {
             direction.run(operation);
         }
+        direction.settle();
+    }
+
+    /// Whoever gets the stream from him needs no ring.
+    #[test]
+    fn a_reader_whose_writer_only_recalls_can_leave_at_any_time(
+        operations in prop::collection::vec(operation(), 0..400),
+    ) {
+        let mut direction = Direction::new();
+        for operation in operations {
+            let ends = matches!(operation, Operation::Down);
+            direction.run(if ends { Operation::Recall } else { operation });
+        }
+        prop_assert!(!direction.has_to_drain);
         direction.settle();
     }
 

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const BESIDE: Fd = 700;
 /// Leads to the harness.
 const CONTROL: Fd = 701;
+/// What a side says between notes, so that nobody takes it for hung.
+pub const GOES_ON: &[u8] = b".";
 /// Longer than any state needs to settle, shorter than the watchdog's patience.
 const SETTLE_SECONDS_MAX: u64 = 4;
 const EXCHANGES: u64 = 64;
@@ -108,6 +110,11 @@ impl Actor {
         io::send(CONTROL, line.to_string().as_bytes(), libc::MSG_NOSIGNAL).value("transcript");
     }
 
+    /// Tells the harness that this side does not hang.
+    fn go_on(&self) {
+        io::send(CONTROL, GOES_ON, libc::MSG_NOSIGNAL).value("a sign of life");
+    }
+
     /// What this side noted on kernel TCP; nothing in the run on kernel TCP itself. For scenarios that wait
     /// until the library has done what TCP did, and do not know themselves what that is.
     pub fn oracle(&self) -> Option<HashMap<String, String>> {
@@ -143,6 +150,7 @@ impl Actor {
 
     /// Both sides reach this point before either goes on.
     pub fn meet(&self) {
+        self.go_on();
         self.tell("here");
         assert_eq!(self.hear(), "here", "the two sides are at different steps");
     }
@@ -311,6 +319,7 @@ impl Actor {
 
     /// A question of the client's on each stream, and then the answers.
     pub fn exchange_on(&self, streams: &[Fd]) {
+        self.go_on();
         for &fd in streams {
             if self.is_client() {
                 assert_eq!(io::send(fd, b"pingping", 0).count(), Some(8), "question");

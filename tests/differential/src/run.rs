@@ -1,7 +1,7 @@
 //! One run of one scenario: two processes, their transcripts, and a watchdog that ends what hangs
 //! and says where it hung.
 
-use crate::actor::{Carrier, Side, WARM_UP};
+use crate::actor::{Carrier, Side, GOES_ON, WARM_UP};
 use crate::calls::socket::Family;
 use crate::calls::{io, process, socket, wait, Fd, Got};
 use crate::fast_path;
@@ -64,6 +64,8 @@ pub struct Record {
     pub trouble: Option<String>,
     pub stderr: String,
     pub hung: bool,
+    /// Notes and signs of life.
+    heard: u64,
 }
 
 /// A directory that goes when the run ends.
@@ -114,7 +116,7 @@ pub fn run(setting: &Setting, files: &Files, oracle: Option<&Record>) -> Record 
         start(setting, Side::Server, beside_server, files, &directory.0),
     ];
     let mut record =
-        Record { notes: Vec::new(), trouble: None, stderr: String::new(), hung: false };
+        Record { notes: Vec::new(), trouble: None, stderr: String::new(), hung: false, heard: 0 };
     let finished = listen(&mut sides, setting, &directory.0, &mut record);
     record.hung = !finished;
     if !finished {
@@ -227,7 +229,7 @@ fn listen(
 ) -> bool {
     let within = |seconds| Instant::now() + Duration::from_secs(seconds);
     let mut deadline = within(WATCHDOG_SECONDS);
-    let mut said = 0;
+    let mut heard = 0;
     while sides.iter().any(|running| running.open) {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis() as i32;
         if left == 0 {
@@ -247,8 +249,8 @@ fn listen(
         let ended = |running: &mut Running| running.child.try_wait().is_ok_and(|s| s.is_some());
         if sides.iter_mut().all(ended) {
             deadline = deadline.min(within(LEFT_OVER_SECONDS));
-        } else if record.notes.len() > said {
-            said = record.notes.len();
+        } else if record.heard > heard {
+            heard = record.heard;
             deadline = within(WATCHDOG_SECONDS);
         }
     }
@@ -267,6 +269,8 @@ fn take_message(running: &mut Running, setting: &Setting, directory: &Path, reco
     };
     if count == 0 {
         running.open = false;
+    } else if &room[..count] == GOES_ON {
+        record.heard += 1;
     } else if room[0] == b'?' {
         let answer = answer(&String::from_utf8_lossy(&room[..count]), setting, directory);
         io::send(fd_of(running), if answer { b"yes" } else { b"no!" }, libc::MSG_NOSIGNAL);
@@ -281,6 +285,7 @@ fn take_message(running: &mut Running, setting: &Setting, directory: &Path, reco
             });
         }
         record.notes.push(note);
+        record.heard += 1;
     }
 }
 

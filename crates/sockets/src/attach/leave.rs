@@ -12,7 +12,7 @@ use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
 use super::ends::{break_stream, error_of_death_is_due, look_for_death};
 use super::fin::fin_if_due;
 use super::stop::{ask_to_stop, await_stop, ANSWER_NS_MAX};
-use super::writer::{go_down, resend};
+use super::writer::{go_down, recall, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{self, stage, LeftWith, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
@@ -115,34 +115,50 @@ impl Leaving {
         })
     }
 
-    /// False if the reader has not stopped by `end`, unless this try is the last.
-    fn finish(self, reason: Reason, end: u64, last: bool) -> bool {
-        let socket = pool::get(self.index);
-        let stopped = !self.told_to_stop || await_stop(self.link, self.slot, end);
-        if !stopped && !last {
-            return false;
+    /// The writer's share; whether all is sent. `None`: the reader has come to the ring since, and was asked to stop.
+    fn go_down(&mut self, socket: &'static Socket, reason: Reason) -> Result<Option<bool>, Broken> {
+        let mut send = socket.send.lock();
+        let is_it = socket.generation.load(Relaxed) == self.generation;
+        if !is_it || socket.mode() != Mode::Attached {
+            return Ok(Some(true));
         }
-        let mut done = (|| -> Result<bool, Broken> {
-            let mut send = socket.send.lock();
-            let is_it = socket.generation.load(Relaxed) == self.generation;
-            if !is_it || socket.mode() != Mode::Attached {
-                return Ok(true);
+        observe_writer(socket, &mut send)?;
+        let on = match self.told_to_stop {
+            true => go_down(socket, &mut send)?,
+            false => recall(socket, &mut send)?,
+        };
+        if on == WriterOn::Ring {
+            self.told_to_stop = ask_to_stop(socket, &mut send, None)?;
+            return Ok(None);
+        }
+        let sent = resend(socket, &mut send)?;
+        if sent {
+            fin_if_due(socket, &mut send);
+        }
+        if let Some(entry) = socket.entry() {
+            if self.was_up {
+                entry.reverted();
             }
-            observe_writer(socket, &mut send)?;
-            go_down(socket, &mut send)?;
-            let sent = resend(socket, &mut send)?;
-            if sent {
-                fin_if_due(socket, &mut send);
+            entry.set_reason(reason);
+            entry.set_carrier_rx(Carrier::Tcp);
+        }
+        Ok(Some(sent))
+    }
+
+    /// False if the reader has not stopped by `end`, unless this try is the last.
+    fn finish(mut self, reason: Reason, end: u64, last: bool) -> bool {
+        let socket = pool::get(self.index);
+        let mut done = loop {
+            let stopped = !self.told_to_stop || await_stop(self.link, self.slot, end);
+            if !stopped && !last {
+                return false;
             }
-            if let Some(entry) = socket.entry() {
-                if self.was_up {
-                    entry.reverted();
-                }
-                entry.set_reason(reason);
-                entry.set_carrier_rx(Carrier::Tcp);
+            match self.go_down(socket, reason) {
+                Ok(None) => {}
+                Ok(Some(sent)) => break Ok(sent),
+                Err(Broken) => break Err(Broken),
             }
-            Ok(sent)
-        })();
+        };
         if self.asked && done.is_ok() {
             await_answer(self.link, self.slot);
             await_bytes(socket, self.tail);

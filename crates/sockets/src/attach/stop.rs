@@ -13,7 +13,7 @@ use shunt_stream::{End, ReaderOn, Words, WriterOn};
 use super::ends::{break_stream, have_ended};
 use super::fin::fin_if_due;
 use super::leave::stop_reading;
-use super::{go_down, resend, say, wake_own, Broken};
+use super::{recall, resend, say, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
 use crate::send::held;
 use crate::wait::blocking::direction;
@@ -81,6 +81,14 @@ pub(super) fn await_stop(link: &Link, slot: u32, end: u64) -> bool {
     }
 }
 
+/// Has the reader stop, if it has something unread in the ring, and waits a little for that. No lock is held.
+pub fn have_reader_stop(socket: &Socket) {
+    let asked = ask_to_stop(socket, &mut socket.send.lock(), None);
+    if let (Ok(true), Some(link)) = (asked, socket.link()) {
+        await_stop(link, socket.slot.load(Relaxed), clock::now_ns() + ANSWER_NS_MAX);
+    }
+}
+
 /// Whether a ring whose reader does not answer may be left with what is in it. One that has not come
 /// to it yet need not answer: all of it is sent again. One that only waits for a processor will
 /// answer. One that is stopped finds it when it goes on; but a process that shares its stream would
@@ -131,9 +139,12 @@ pub fn settle_before_end() {
         let unread = leaves_unread(socket, &mut send).is_ok_and(|unread| unread);
         let Some(link) = socket.link() else { return };
         if !is_seen(link, socket.slot.load(Relaxed)) || send.fin_pending && !unread {
-            // Nobody has to be asked.
-            let down = go_down(socket, &mut send).and_then(|_| resend(socket, &mut send));
-            if matches!(down, Ok(true)) {
+            // Nobody has to be asked, unless he comes to the ring at this moment.
+            let down = recall(socket, &mut send);
+            if matches!(down, Ok(WriterOn::Ring)) {
+                asked = true;
+                say(link, Message::of(Kind::Yield, socket.slot.load(Relaxed)));
+            } else if matches!(down.and_then(|_| resend(socket, &mut send)), Ok(true)) {
                 fin_if_due(socket, &mut send);
             }
         } else if unread {

@@ -7,8 +7,8 @@ use shunt_stats::Reason;
 use shunt_stream::WriterOn;
 
 use crate::attach::{
-    self, ask_to_stop, break_stream, go_down, may_leave_unread, observe_writer, resend, widen_room,
-    ANSWER_NS_MAX,
+    self, ask_to_stop, break_stream, go_down, is_seen, may_leave_unread, observe_writer, recall,
+    resend, widen_room, ANSWER_NS_MAX,
 };
 use crate::pool::{Mode, SendSide, Socket};
 use crate::service;
@@ -133,9 +133,17 @@ fn spill_now(index: u32, socket: &'static Socket) -> bool {
             side.looks_for_stop = 1;
             return false;
         }
-        let done = observe_writer(socket, &mut side)
-            .and_then(|_| go_down(socket, &mut side))
-            .and_then(|_| resend(socket, &mut side));
+        let seen = socket.link().is_some_and(|link| is_seen(link, slot));
+        let on = observe_writer(socket, &mut side).and_then(|_| match seen {
+            true => go_down(socket, &mut side),
+            false => recall(socket, &mut side),
+        });
+        if matches!(on, Ok(WriterOn::Ring)) {
+            // It has come to the ring at this moment, and is to be asked.
+            side.looks_for_stop = 0;
+            return false;
+        }
+        let done = on.and_then(|_| resend(socket, &mut side));
         if let Some(entry) = socket.entry() {
             entry.set_reason(Reason::RingFullForLong);
         }

@@ -367,19 +367,27 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
         if let Some(link) = socket.link() {
             outgoing(link, socket.slot.load(Relaxed)).shut_writer();
         }
-        let held = how == libc::SHUT_WR
-            && observe_writer(socket, &mut side)
-                .and_then(|_| attach::hold_fin(socket, &mut side))
-                .unwrap_or(false);
-        if held {
-            drop(side);
-            // Who sleeps for room is told that he writes no more.
-            blocking_wake(socket);
-            return Outcome::Handled(0);
-        }
-        let down = observe_writer(socket, &mut side)
-            .and_then(|_| go_down(socket, &mut side))
-            .and_then(|_| resend(socket, &mut side));
+        let down = loop {
+            let held = how == libc::SHUT_WR
+                && observe_writer(socket, &mut side)
+                    .and_then(|_| attach::hold_fin(socket, &mut side))
+                    .unwrap_or(false);
+            if held {
+                drop(side);
+                // Who sleeps for room is told that he writes no more.
+                blocking_wake(socket);
+                return Outcome::Handled(0);
+            }
+            let on = observe_writer(socket, &mut side).and_then(|_| match how {
+                libc::SHUT_WR => attach::recall(socket, &mut side),
+                _ => go_down(socket, &mut side),
+            });
+            match on {
+                // The reader has come to it since.
+                Ok(WriterOn::Ring) => {}
+                on => break on.and_then(|_| resend(socket, &mut side)),
+            }
+        };
         match down {
             Ok(sent) => later = !sent,
             Err(Broken) => broken = true,

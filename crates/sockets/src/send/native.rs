@@ -7,9 +7,10 @@ use libc::iovec;
 use shunt_carriers::parts::up_to;
 use shunt_link::elsewhere;
 use shunt_os::{handles, set_errno, sys, threads, Errno};
+use shunt_stream::WriterOn;
 
 use super::{owe_error, refused, told_to_resend, wanted, Delivery, Request};
-use crate::attach::{self, break_stream, go_down, observe_writer, resend, Broken};
+use crate::attach::{self, break_stream, go_down, observe_writer, recall, resend, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{stage, Socket};
 use crate::receive::parts;
@@ -154,9 +155,9 @@ pub fn on_tcp(
     genuine: &mut dyn FnMut(i32) -> isize,
 ) -> Outcome {
     let socket = delivery.socket;
-    let mut heard = false;
+    let (mut heard, mut stopped) = (false, false);
     loop {
-        match clear_for_tcp(delivery, heard) {
+        match clear_for_tcp(delivery, heard, stopped) {
             Clear::Now => {
                 let result = genuine(delivery.fd);
                 let errno = shunt_os::errno();
@@ -180,6 +181,11 @@ pub fn on_tcp(
                 heard = true;
                 continue;
             }
+            Clear::Unread => {
+                attach::have_reader_stop(socket);
+                stopped = true;
+                continue;
+            }
             Clear::NotYet => {}
         }
         if delivery.may_not_wait() {
@@ -201,13 +207,15 @@ enum Clear {
     Shut,
     /// As of an attempt to send.
     Unheard,
+    /// The reader has something unread in the ring, and is asked to stop.
+    Unread,
     /// The peer died, and left unread what the kernel did not know of.
     Refused(i32),
     Broken,
     Gone,
 }
 
-fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
+fn clear_for_tcp(delivery: &mut Delivery, heard: bool, stopped: bool) -> Clear {
     let socket = delivery.socket;
     let mut side = socket.send.lock();
     if !delivery.is_ours() {
@@ -221,8 +229,14 @@ fn clear_for_tcp(delivery: &mut Delivery, heard: bool) -> Clear {
     if !heard && !side.shut && attach::closed_unheard(socket) {
         return Clear::Unheard;
     }
-    let down = on.and_then(|_| go_down(socket, &mut side)).and_then(|_| resend(socket, &mut side));
-    match down {
+    let on = on.and_then(|_| match stopped {
+        true => go_down(socket, &mut side),
+        false => recall(socket, &mut side),
+    });
+    if matches!(on, Ok(WriterOn::Ring)) {
+        return Clear::Unread;
+    }
+    match on.and_then(|_| resend(socket, &mut side)) {
         Ok(true) => {
             let told = || attach::error_of_death(socket);
             match told_to_resend(socket, &mut side).or_else(told) {
