@@ -128,12 +128,13 @@ fn spill_now(index: u32, socket: &'static Socket) -> bool {
             return false;
         }
         let slot = socket.slot.load(Relaxed);
+        // Before the next look: a reader that comes to the ring behind it need not be one that may be left.
+        let seen = socket.link().is_some_and(|link| is_seen(link, slot));
         if socket.link().is_some_and(|link| !may_leave_unread(link, slot)) {
             // It was asked, and will answer when it can.
             side.looks_for_stop = 1;
             return false;
         }
-        let seen = socket.link().is_some_and(|link| is_seen(link, slot));
         let on = observe_writer(socket, &mut side).and_then(|_| match seen {
             true => go_down(socket, &mut side),
             false => recall(socket, &mut side),

@@ -213,17 +213,25 @@ fn attached(fd: i32) -> Option<(u32, &'static Socket)> {
     (socket.mode() == Mode::Attached).then_some((index, socket))
 }
 
-/// Fills `revents` of attached streams; returns how many are ready. Others get 0.
-fn look(list: &mut [pollfd]) -> usize {
-    let mut ready = 0;
+/// Fills `revents` of attached streams; returns how many are ready, and how many entries are others. They get 0.
+fn look(list: &mut [pollfd]) -> (usize, usize) {
+    let (mut ready, mut others) = (0, 0);
     for entry in list.iter_mut() {
         entry.revents = 0;
-        let Some((_, socket)) = attached(entry.fd) else { continue };
+        let Some((_, socket)) = attached(entry.fd) else {
+            others += usize::from(entry.fd >= 0);
+            continue;
+        };
         let Some(mask) = state::mask(socket, u32::from(entry.events as u16)) else { continue };
         entry.revents = events_of(entry, mask);
         ready += usize::from(entry.revents != 0);
     }
-    ready
+    (ready, others)
+}
+
+/// How many entries are no attached streams.
+fn others_in(list: &[pollfd]) -> usize {
+    list.iter().filter(|entry| entry.fd >= 0 && attached(entry.fd).is_none()).count()
 }
 
 /// What of a stream's mask an entry is told.
@@ -248,9 +256,12 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
     let mut box_: Option<BellBox> = None;
     let mut held: Option<Held> = None;
     let outcome = loop {
-        let ready = look(list);
-        // A stream may stop being attached while we wait.
-        let foreign = list.iter().any(|entry| entry.fd >= 0 && attached(entry.fd).is_none());
+        let (ready, others) = look(list);
+        // A stream may come to a ring at any moment, or leave it: asked here or there, it is told of at neither.
+        if others_in(list) != others {
+            continue;
+        }
+        let foreign = others > 0;
         let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // While the rings satisfy every call, the kernel is asked about the rest now and then.
         // Not so about other streams: a byte that came by TCP before one by a ring is told with it.
@@ -270,6 +281,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
             // SAFETY: no box, the program's list.
             match unsafe { kernel(list, None, Some(0), mask) } {
                 Err(()) => break Outcome::Genuine(-1),
+                Ok(_) if others_in(list) != others => continue,
                 Ok(more) if ready + more > 0 || left == Some(0) => {
                     TURN.answered(&question, more > 0, true);
                     break Outcome::Handled((ready + more) as isize);
@@ -316,7 +328,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
 
 /// Who is interrupted looks once more at the numbers, and is told of what there is.
 fn told_to_interrupted(list: &mut [pollfd], number: i32) -> Outcome {
-    let ready = look(list);
+    let (ready, _) = look(list);
     // SAFETY: no box, the program's list; the signal has been delivered.
     let more = unsafe { kernel(list, None, Some(0), core::ptr::null()) }.unwrap_or(0);
     if ready + more > 0 {
