@@ -222,7 +222,11 @@ fn look(list: &mut [pollfd]) -> (usize, usize) {
             others += usize::from(entry.fd >= 0);
             continue;
         };
-        let Some(mask) = state::mask(socket, u32::from(entry.events as u16)) else { continue };
+        let Some(mask) = state::mask(socket, u32::from(entry.events as u16)) else {
+            // It has just left.
+            others += 1;
+            continue;
+        };
         entry.revents = events_of(entry, mask);
         ready += usize::from(entry.revents != 0);
     }
@@ -258,7 +262,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
     let outcome = loop {
         let (ready, others) = look(list);
         // A stream may come to a ring at any moment, or leave it: asked here or there, it is told of at neither.
-        if others_in(list) != others {
+        if others > 0 && others_in(list) != others {
             continue;
         }
         let foreign = others > 0;
