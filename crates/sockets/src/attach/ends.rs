@@ -15,7 +15,7 @@ use super::fin::{drop_fin, fin_if_due, hold_fin};
 use super::leave::{await_answer, leave};
 use super::remains::{finish_for_dead, put_behind_tcp};
 use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
-use super::writer::{go_down, left_ring, note_tx_on_tcp, recall, resend};
+use super::writer::{go_down, leave_ring, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
 use crate::send::held;
@@ -518,7 +518,8 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
             }
         }
         orphaned = alone && ends_later(socket, &mut send, farewell.reset);
-        if alone && !orphaned && matches!(recall(socket, &mut send), Ok(WriterOn::Ring)) {
+        let on = (alone && !orphaned).then(|| leave_ring(socket, &mut send, false));
+        if matches!(on, Some(Ok(WriterOn::Ring))) {
             // Its reader may have come to the ring at this moment.
             orphaned = ends_later(socket, &mut send, farewell.reset);
         }

@@ -12,7 +12,7 @@ use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
 use super::ends::{break_stream, error_of_death_is_due, look_for_death};
 use super::fin::fin_if_due;
 use super::stop::{ask_to_stop, await_stop, ANSWER_NS_MAX};
-use super::writer::{go_down, recall, resend};
+use super::writer::{leave_ring, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{self, stage, LeftWith, Mode, RecvSide, SendSide, Socket};
 use crate::service::{self, Request};
@@ -123,11 +123,7 @@ impl Leaving {
             return Ok(Some(true));
         }
         observe_writer(socket, &mut send)?;
-        let on = match self.told_to_stop {
-            true => go_down(socket, &mut send)?,
-            false => recall(socket, &mut send)?,
-        };
-        if on == WriterOn::Ring {
+        if leave_ring(socket, &mut send, self.told_to_stop)? == WriterOn::Ring {
             self.told_to_stop = ask_to_stop(socket, &mut send, None)?;
             return Ok(None);
         }

@@ -49,7 +49,7 @@ pub use stop::{
     ANSWER_NS_MAX, CORE_NS_MAX,
 };
 pub use writer::{
-    flush, go_down, is_down, is_resending, let_held_go, recall, resend, resends, try_go_up,
+    flush, go_down, is_down, is_resending, leave_ring, let_held_go, resend, resends, try_go_up,
 };
 
 /// Something a peer wrote that cannot be.

@@ -13,7 +13,7 @@ use shunt_stream::{End, ReaderOn, Words, WriterOn};
 use super::ends::{break_stream, have_ended};
 use super::fin::fin_if_due;
 use super::leave::stop_reading;
-use super::{recall, resend, say, wake_own, Broken};
+use super::{leave_ring, resend, say, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
 use crate::send::held;
 use crate::wait::blocking::direction;
@@ -140,7 +140,7 @@ pub fn settle_before_end() {
         let Some(link) = socket.link() else { return };
         if !is_seen(link, socket.slot.load(Relaxed)) || send.fin_pending && !unread {
             // Nobody has to be asked, unless he comes to the ring at this moment.
-            let down = recall(socket, &mut send);
+            let down = leave_ring(socket, &mut send, false);
             if matches!(down, Ok(WriterOn::Ring)) {
                 asked = true;
                 say(link, Message::of(Kind::Yield, socket.slot.load(Relaxed)));

@@ -35,29 +35,18 @@ pub(super) fn left_ring(send: &mut SendSide, tail: u64) {
 
 /// The outgoing direction goes to TCP; the reader is woken to see it.
 pub fn go_down(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, Broken> {
-    end_segment(socket, send, true)
+    leave_ring(socket, send, true)
 }
 
-/// As [`go_down`], unless the reader is on the ring, and has something unread there: it could not leave the ring any
-/// more before it has taken that. Then it is `Ring`, and the reader to be asked to stop ([`ask_to_stop`]). It may have
-/// come to the ring at this very moment, whatever a look before has shown.
+/// As [`go_down`]. Unless it `may_leave_unread`, a ring stays (`Ring`) whose reader is on it, and has something unread
+/// there: he could not leave it any more before he has taken that, and is to be asked to stop ([`ask_to_stop`]). He may
+/// have come to the ring at this very moment, whatever a look before has shown.
 ///
 /// [`ask_to_stop`]: super::stop::ask_to_stop
-pub fn recall(socket: &Socket, send: &mut SendSide) -> Result<WriterOn, Broken> {
-    let leaves_some = match (socket.link(), &mut send.producer) {
-        (Some(link), Some(producer)) => {
-            producer.show_held();
-            link.is_alive() && producer.unread()?.unwrap_or(0) > 0
-        }
-        _ => false,
-    };
-    end_segment(socket, send, !leaves_some)
-}
-
-fn end_segment(
+pub fn leave_ring(
     socket: &Socket,
     send: &mut SendSide,
-    even_if_seen: bool,
+    may_leave_unread: bool,
 ) -> Result<WriterOn, Broken> {
     if send.writer.on() != WriterOn::Ring {
         return Ok(send.writer.on());
@@ -66,9 +55,10 @@ fn end_segment(
         return Err(Broken);
     };
     producer.show_held();
+    let goes = may_leave_unread || !link.is_alive() || producer.unread()?.unwrap_or(0) == 0;
     let (slot, tail) = (socket.slot.load(Relaxed), producer.tail());
     let words = outgoing(link, slot);
-    let on = match even_if_seen {
+    let on = match goes {
         true => send.writer.go_down(&words, tail)?,
         false => send.writer.recall(&words, tail)?,
     };

@@ -7,8 +7,8 @@ use shunt_stats::Reason;
 use shunt_stream::WriterOn;
 
 use crate::attach::{
-    self, ask_to_stop, break_stream, go_down, is_seen, may_leave_unread, observe_writer, recall,
-    resend, widen_room, ANSWER_NS_MAX,
+    self, ask_to_stop, break_stream, is_seen, leave_ring, may_leave_unread, observe_writer, resend,
+    widen_room, ANSWER_NS_MAX,
 };
 use crate::pool::{Mode, SendSide, Socket};
 use crate::service;
@@ -135,10 +135,8 @@ fn spill_now(index: u32, socket: &'static Socket) -> bool {
             side.looks_for_stop = 1;
             return false;
         }
-        let on = observe_writer(socket, &mut side).and_then(|_| match seen {
-            true => go_down(socket, &mut side),
-            false => recall(socket, &mut side),
-        });
+        let on =
+            observe_writer(socket, &mut side).and_then(|_| leave_ring(socket, &mut side, seen));
         if matches!(on, Ok(WriterOn::Ring)) {
             // It has come to the ring at this moment, and is to be asked.
             side.looks_for_stop = 0;

@@ -12,7 +12,7 @@ use shunt_stream::WriterOn;
 use self::full::spill;
 use self::native::{goes_on_by_itself, piece};
 use crate::attach::{
-    self, break_stream, go_down, observe_writer, outgoing, resend, try_go_up, Broken,
+    self, break_stream, leave_ring, observe_writer, outgoing, resend, try_go_up, Broken,
 };
 use crate::outcome::Outcome;
 use crate::pool::{Mode, SendSide, Socket};
@@ -378,10 +378,8 @@ pub fn shutdown(index: u32, socket: &'static Socket, how: i32) -> Outcome {
                 blocking_wake(socket);
                 return Outcome::Handled(0);
             }
-            let on = observe_writer(socket, &mut side).and_then(|_| match how {
-                libc::SHUT_WR => attach::recall(socket, &mut side),
-                _ => go_down(socket, &mut side),
-            });
+            let on = observe_writer(socket, &mut side)
+                .and_then(|_| leave_ring(socket, &mut side, how != libc::SHUT_WR));
             match on {
                 // The reader has come to it since.
                 Ok(WriterOn::Ring) => {}

@@ -10,7 +10,7 @@ use shunt_os::{handles, set_errno, sys, threads, Errno};
 use shunt_stream::WriterOn;
 
 use super::{owe_error, refused, told_to_resend, wanted, Delivery, Request};
-use crate::attach::{self, break_stream, go_down, observe_writer, recall, resend, Broken};
+use crate::attach::{self, break_stream, leave_ring, observe_writer, resend, Broken};
 use crate::outcome::Outcome;
 use crate::pool::{stage, Socket};
 use crate::receive::parts;
@@ -229,10 +229,7 @@ fn clear_for_tcp(delivery: &mut Delivery, heard: bool, stopped: bool) -> Clear {
     if !heard && !side.shut && attach::closed_unheard(socket) {
         return Clear::Unheard;
     }
-    let on = on.and_then(|_| match stopped {
-        true => go_down(socket, &mut side),
-        false => recall(socket, &mut side),
-    });
+    let on = on.and_then(|_| leave_ring(socket, &mut side, stopped));
     if matches!(on, Ok(WriterOn::Ring)) {
         return Clear::Unread;
     }
