@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::incoming;
 use shunt_link::Link;
-use shunt_os::{clock, tcp};
+use shunt_os::{clock, proc, tcp};
 use shunt_pairing::message::Kind;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
@@ -27,32 +27,35 @@ pub fn leave(index: u32, reason: Reason) {
 
 /// As [`leave`]; the peers do their shares at the same time.
 pub fn leave_all(streams: &[u32], reason: Reason) {
-    leave_within(streams, reason, LEAVE_NS_MAX, |_| true);
+    leave_within(streams, reason, [LEAVE_NS_MAX, STARVED_NS_MAX], |_| true);
 }
 
 /// As [`leave_all`], in the service thread, which has others to answer: returns the streams whose
 /// readers did not stop yet, for another try. Of those tries there is an end.
 pub fn leave_soon(streams: &[u32], reason: Reason) -> Vec<u32> {
-    const TRIES: u32 = (LEAVE_NS_MAX / ANSWER_NS_MAX) as u32;
-    leave_within(streams, reason, ANSWER_NS_MAX, |socket| {
-        socket.tries_to_leave.fetch_add(1, Relaxed) >= TRIES
+    leave_within(streams, reason, [ANSWER_NS_MAX; 2], |leaving| {
+        let tries = pool::get(leaving.index).tries_to_leave.fetch_add(1, Relaxed);
+        let waited = u64::from(tries) * ANSWER_NS_MAX;
+        waited >= STARVED_NS_MAX || waited >= LEAVE_NS_MAX && !leaving.reader_is_starved()
     })
 }
 
-/// Takes back what can be within `limit` ns, and whatever tries for the last time; returns the others.
+/// Takes back what can be within the first of `limits`, in ns, or the second where the reader is starved, and whatever
+/// tries for the last time; returns the others.
 fn leave_within(
     streams: &[u32],
     reason: Reason,
-    limit: u64,
-    is_last_try: impl Fn(&Socket) -> bool,
+    limits: [u64; 2],
+    is_last_try: impl Fn(&Leaving) -> bool,
 ) -> Vec<u32> {
     let begun: Vec<Leaving> =
         streams.iter().filter_map(|index| Leaving::begin(*index, reason)).collect();
-    let end = clock::now_ns() + limit;
+    let began = clock::now_ns();
+    let ends = limits.map(|limit| began + limit);
     let undone = |leaving: Leaving| {
         let index = leaving.index;
-        let last = is_last_try(pool::get(index));
-        (!leaving.finish(reason, end, last)).then_some(index)
+        let last = is_last_try(&leaving);
+        (!leaving.finish(reason, ends, last)).then_some(index)
     };
     begun.into_iter().filter_map(undone).collect()
 }
@@ -60,6 +63,8 @@ fn leave_within(
 /// How long readers that do not stop are waited for, in ns: what they leave could not be sent in order
 /// without their word, but they may be stopped themselves.
 const LEAVE_NS_MAX: u64 = 1_000_000_000;
+/// As [`LEAVE_NS_MAX`], where they are not, and only lack a processor.
+const STARVED_NS_MAX: u64 = 5_000_000_000;
 
 /// A stream on its way back to TCP.
 struct Leaving {
@@ -141,11 +146,22 @@ impl Leaving {
         Ok(Some(sent))
     }
 
-    /// False if the reader has not stopped by `end`, unless this try is the last.
-    fn finish(mut self, reason: Reason, end: u64, last: bool) -> bool {
+    /// Whether the reader's process runs, as far as one can see.
+    fn reader_is_starved(&self) -> bool {
+        !proc::is_stopped(self.link.peer_pid)
+    }
+
+    /// Waits for the reader until the first of `ends`, or the second where it is starved. Whether it has stopped.
+    fn await_reader(&self, ends: [u64; 2]) -> bool {
+        let by = |end| await_stop(self.link, self.slot, end);
+        !self.told_to_stop || by(ends[0]) || self.reader_is_starved() && by(ends[1])
+    }
+
+    /// False if the reader has not stopped by `ends`, unless this try is the last.
+    fn finish(mut self, reason: Reason, ends: [u64; 2], last: bool) -> bool {
         let socket = pool::get(self.index);
         let mut done = loop {
-            let stopped = !self.told_to_stop || await_stop(self.link, self.slot, end);
+            let stopped = self.await_reader(ends);
             if !stopped && !last {
                 return false;
             }

@@ -138,19 +138,21 @@ pub fn settle_before_end() {
         held::show_locked(&mut send);
         let unread = leaves_unread(socket, &mut send).is_ok_and(|unread| unread);
         let Some(link) = socket.link() else { return };
-        if !is_seen(link, socket.slot.load(Relaxed)) || send.fin_pending && !unread {
+        let slot = socket.slot.load(Relaxed);
+        if !is_seen(link, slot) || send.fin_pending && !unread {
             // Nobody has to be asked, unless he comes to the ring at this moment.
             let down = leave_ring(socket, &mut send, false);
-            if matches!(down, Ok(WriterOn::Ring)) {
-                asked = true;
-                say(link, Message::of(Kind::Yield, socket.slot.load(Relaxed)));
-            } else if matches!(down.and_then(|_| resend(socket, &mut send)), Ok(true)) {
-                fin_if_due(socket, &mut send);
+            if !matches!(down, Ok(WriterOn::Ring)) {
+                if matches!(down.and_then(|_| resend(socket, &mut send)), Ok(true)) {
+                    fin_if_due(socket, &mut send);
+                }
+                return;
             }
-        } else if unread {
-            asked |= link.is_alive();
-            say(link, Message::of(Kind::Yield, socket.slot.load(Relaxed)));
+        } else if !unread {
+            return;
         }
+        asked |= link.is_alive();
+        say(link, Message::of(Kind::Yield, slot));
     });
     asked |= service::hurry_orphans();
     if asked {

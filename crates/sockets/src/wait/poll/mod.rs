@@ -261,11 +261,9 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
     let mut held: Option<Held> = None;
     let outcome = loop {
         let (ready, others) = look(list);
-        // A stream may come to a ring at any moment, or leave it: asked here or there, it is told of at neither.
-        if others > 0 && others_in(list) != others {
-            continue;
-        }
         let foreign = others > 0;
+        // A stream may come to a ring at any moment, or leave it: asked here or there, it is told of at neither.
+        let some_moved = |list: &[pollfd]| others_in(list) != others;
         let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // While the rings satisfy every call, the kernel is asked about the rest now and then.
         // Not so about other streams: a byte that came by TCP before one by a ring is told with it.
@@ -278,14 +276,14 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Ou
         if ready > 0 || left == Some(0) || foreign {
             // Signals that the mask lets in come by the kernel's look alone, if there is nothing to tell.
             let lets_in = ready == 0 && !mask.is_null();
-            if !foreign && !lets_in || skip {
+            if !foreign && !lets_in || skip && !some_moved(list) {
                 break Outcome::Handled(ready as isize);
             }
             let question = Question::begin();
             // SAFETY: no box, the program's list.
             match unsafe { kernel(list, None, Some(0), mask) } {
                 Err(()) => break Outcome::Genuine(-1),
-                Ok(_) if others_in(list) != others => continue,
+                Ok(_) if some_moved(list) => continue,
                 Ok(more) if ready + more > 0 || left == Some(0) => {
                     TURN.answered(&question, more > 0, true);
                     break Outcome::Handled((ready + more) as isize);
