@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_link::Link;
 use shunt_os::critical::{self, Handled};
-use shunt_os::{clock, handles, park, raw, real, set_errno, threads};
+use shunt_os::{clock, handles, park, raw, real, set_errno};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
@@ -19,15 +19,17 @@ use shunt_stats::Reason;
 pub use self::bells::provide;
 
 use self::bells::BellBox;
+use self::counted::{count_in, count_out, Counted};
 use self::held::{Held, Watch};
 use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
-use crate::receive::{is_no_address, leave_native};
+use crate::receive::is_no_address;
 use crate::table::{self, Entry};
 use crate::wait::blocking::Spun;
 use crate::wait::{blocking, state, Question, Signals};
 
 mod bells;
+mod counted;
 mod held;
 pub mod numbers;
 mod select;
@@ -135,65 +137,6 @@ fn prepare(list: &[pollfd]) -> (bool, bool) {
         }
     }
     (by_tcp, attached)
-}
-
-/// Which entries were counted as native waits, by position.
-struct Counted {
-    /// One of them has been attached meanwhile: a bell will do for it.
-    some_attached: bool,
-    /// Others were attached before.
-    some_skipped: bool,
-    small: [u32; SMALL],
-    large: Vec<u32>,
-}
-
-const NOT: u32 = u32::MAX;
-
-impl Counted {
-    fn at(&self, position: usize) -> u32 {
-        if self.large.is_empty() {
-            self.small[position]
-        } else {
-            self.large[position]
-        }
-    }
-}
-
-/// Counts a native wait for the streams that no bell is known of.
-fn count_in(list: &[pollfd]) -> Counted {
-    let large = if list.len() > SMALL { vec![NOT; list.len()] } else { Vec::new() };
-    let mut counted =
-        Counted { some_attached: false, some_skipped: false, small: [NOT; SMALL], large };
-    for (position, entry) in list.iter().enumerate() {
-        let Entry::Socket(index) = table::get(entry.fd) else { continue };
-        let socket = pool::get(index);
-        if socket.mode() == Mode::Attached {
-            counted.some_skipped = true;
-            continue;
-        }
-        threads::add(&socket.native_recv, 1);
-        threads::add(&socket.native_polls, 1);
-        if counted.large.is_empty() {
-            counted.small[position] = index;
-        } else {
-            counted.large[position] = index;
-        }
-        if socket.mode() == Mode::Attached {
-            counted.some_attached = true;
-        }
-    }
-    counted
-}
-
-fn count_out(list: &[pollfd], counted: &Counted) {
-    for position in 0..list.len() {
-        let index = counted.at(position);
-        if index != NOT {
-            let socket = pool::get(index);
-            threads::take(&socket.native_polls);
-            leave_native(index, socket);
-        }
-    }
 }
 
 /// Whether a stream of the list is on TCP as far as is known without its locks.
