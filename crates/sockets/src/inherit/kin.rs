@@ -56,6 +56,8 @@ const CLOSED: u32 = 64;
 const INHERITED: u32 = 128;
 /// The owner has ended, or is about to, and has left something to be done.
 const ENDED: u32 = 256;
+/// One of those who hold a stream has given it away: others may hold it of whom we do not know.
+const PASSED: u32 = 512;
 
 /// What a process knows of its family's share in a stream or set.
 pub struct Kin {
@@ -93,9 +95,19 @@ impl Kin {
         family()?.members.get(number as usize)
     }
 
-    /// Whether no other process that we know of holds it.
+    /// Whether no other process that we know of holds it, and none of those has given it away.
     pub fn is_sole_holder(&self) -> bool {
-        self.member().is_none_or(|member| member.holders.load(Acquire) <= 1)
+        self.member().is_none_or(|member| {
+            member.holders.load(Acquire) <= 1 && member.state.load(Acquire) & PASSED == 0
+        })
+    }
+
+    /// A stream is about to be given to a process that may be a stranger. To those who have it from a fork it is
+    /// never theirs alone again.
+    pub(super) fn note_passed(&self) {
+        if let Some(member) = self.member() {
+            member.state.fetch_or(PASSED, SeqCst);
+        }
     }
 
     /// This process has closed it.

@@ -173,6 +173,7 @@ pub fn before_passing(fd: i32) {
     }
     if let Entry::Socket(index) = table::get(fd) {
         let socket = pool::get(index);
+        socket.kin.note_passed();
         match socket.mode() {
             Mode::Plain | Mode::Attached => attach::leave(index, Reason::PassedDescriptor),
             Mode::Inherited => touch(index),

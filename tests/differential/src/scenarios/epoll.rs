@@ -40,6 +40,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     epoll_del_holds_for_a_copy,
     epoll_del_holds_for_a_poll_of_the_set,
     epoll_del_holds_for_a_child,
+    epoll_set_keeps_a_stream_that_came_back_while_a_child_closes_it,
     epoll_ctl_mistakes_are_named,
     epoll_wait_mistakes_are_named,
     two_epoll_sets_each_tell_of_one_stream,
@@ -570,6 +571,28 @@ fn epoll_del_holds_for_a_child(a: &Actor) {
         });
         a.note("child", process::wait_for(child));
         a.note("told", epoll_wait(set, 4, 5000).said());
+    });
+}
+
+/// A child has the set, and the stream by the number under which its parent gets it back from a message.
+fn epoll_set_keeps_a_stream_that_came_back_while_a_child_closes_it(a: &Actor) {
+    watched_with_a_byte(a, |set, s| {
+        let (out, into) = socket::pipe();
+        let child = a.child("child", || {
+            io::read(out, &mut [0]).value("the parent's word");
+            a.note("close", socket::close(s));
+        });
+        a.note("DEL", epoll_del(set, s));
+        let (one, other) = socket::socketpair(libc::SOCK_STREAM);
+        a.note("pass", io::pass_descriptor(one, s));
+        socket::close(s);
+        let again = io::take_descriptor(other).fd("a passed descriptor");
+        a.note("by the same number", again == s);
+        a.note("ADD", epoll_add(set, again, EPOLLIN, 7));
+        io::write(into, b"w").value("a word");
+        a.note("child", process::wait_for(child));
+        a.note("told", epoll_wait(set, 4, 5000).said());
+        a.note("DEL", epoll_del(set, again));
     });
 }
 
