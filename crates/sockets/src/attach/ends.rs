@@ -513,7 +513,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
                     await_answer(link, slot);
                     leaves_remains = finish_for_dead(socket, &mut recv).unwrap_or(false);
                 }
-            } else if leaves_remains {
+            } else if leaves_remains && !finish_for_dead(socket, &mut recv).unwrap_or(false) {
                 put_behind_tcp(&words, &mut recv);
             }
         }

@@ -6,10 +6,11 @@ use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::{self, incoming};
 use shunt_os::tcp;
-use shunt_stream::{End, ReaderOn, Words, WriterOn};
+use shunt_stream::{End, Reader, ReaderOn, Words, WriterOn};
 
 use super::leave::has_left;
-use super::{restart_consumer, Broken};
+use super::stop::{wait_until, ANSWER_NS_MAX};
+use super::Broken;
 use crate::pool::{Mode, RecvSide, Socket};
 
 /// After [`leave`](super::leave) for another process that has the stream: the ring's last bytes are for
@@ -33,15 +34,21 @@ pub fn share_remains(socket: &'static Socket) {
 }
 
 /// Whether there are such bytes for the reader. A writer that died before it had sent again what the
-/// reader left has left them, if none of them is on TCP.
+/// reader left has left them: behind what is on TCP of it.
 pub(super) fn finish_for_dead(socket: &Socket, recv: &mut RecvSide) -> Result<bool, Broken> {
     let Some(link) = socket.link() else { return Ok(false) };
     let words = incoming(link, socket.slot.load(Relaxed));
     let (fd, offset) = (socket.fd.load(Relaxed), recv.offset);
+    if matches!(recv.reader.on(), ReaderOn::Salvage { .. }) {
+        // The link hears of a death before TCP does.
+        wait_until(ANSWER_NS_MAX, || tcp::peer_has_ended(fd));
+    }
     if recv.reader.on() != ReaderOn::Ring && tcp::peer_has_ended(fd) {
-        let none_on_tcp = tcp::readable(fd).is_ok_and(|bytes| bytes == 0);
-        if none_on_tcp && recv.reader.tcp_ended(&words, offset)? == ReaderOn::Ring {
-            restart_consumer(recv);
+        let on_tcp = tcp::readable(fd).unwrap_or(0);
+        let is_crossing = matches!(recv.reader.on(), ReaderOn::Crossing { .. });
+        let ends_there = on_tcp == 0 || !is_crossing;
+        if ends_there && recv.reader.tcp_ended(&words, offset + on_tcp)? == ReaderOn::Ring {
+            begin_behind(&words, recv, offset + on_tcp, on_tcp);
         }
     }
     if !is_left(&words) {
@@ -49,6 +56,16 @@ pub(super) fn finish_for_dead(socket: &Socket, recv: &mut RecvSide) -> Result<bo
     }
     Ok(recv.reader.on() == ReaderOn::Ring
         || tcp::peer_has_ended(fd) && put_behind_tcp(&words, recv))
+}
+
+/// What the ring has left begins at `offset`, behind the bytes that TCP has still.
+fn begin_behind(words: &shm::SlotWords, recv: &mut RecvSide, offset: u64, on_tcp: u64) {
+    if let Some(consumer) = &mut recv.consumer {
+        consumer.cross_to(offset);
+    }
+    if on_tcp > 0 {
+        words.set_behind_tcp();
+    }
 }
 
 /// A reader that had not come to the ring: what is there comes behind TCP's bytes.
@@ -73,7 +90,55 @@ pub fn take_up_remains(socket: &Socket) {
     // What the parent owed to its program.
     recv.reset_pending = false;
     if let Some(link) = socket.link() {
-        let left = is_left(&incoming(link, socket.slot.load(Relaxed)));
-        socket.remains.store(left, Release);
+        let words = incoming(link, socket.slot.load(Relaxed));
+        if !is_left(&words) && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
+            // The parent is gone as well, or was on its way when the writer died.
+            let _ = end_for_dead(socket, &words, &mut recv);
+        }
+        socket.remains.store(is_left(&words), Release);
+    }
+}
+
+/// Ends the ring of a writer that has died, in a process that knows of the stream's state by the words alone. What TCP
+/// had of the ring's bytes is not taken twice.
+fn end_for_dead(
+    socket: &Socket,
+    words: &shm::SlotWords,
+    recv: &mut RecvSide,
+) -> Result<(), Broken> {
+    let fd = socket.fd.load(Relaxed);
+    let on_tcp = tcp::readable(fd).unwrap_or(0);
+    let mut reader = Reader::take_over(words)?;
+    let (up_at, tail) = (words.up_at(), words.tail());
+    let begins = match (reader.on(), End::decode(words.end())?) {
+        (ReaderOn::Ring, _) => {
+            reader.writer_died(words, words.head())?;
+            return Ok(());
+        }
+        (ReaderOn::Crossing { up_at }, _) => Some(up_at),
+        (_, End::Stop(from)) => behind_tcp(fd, words, from),
+        (_, End::Open | End::Recalled(_)) => behind_tcp(fd, words, up_at),
+        _ => None,
+    };
+    // Before it is said that the ring has something left: others of the family may come for it.
+    if let Some(offset) = begins.filter(|offset| *offset < tail) {
+        begin_behind(words, recv, offset, on_tcp);
+        match reader.on() {
+            ReaderOn::Tcp => reader.tcp_ended(words, offset)?,
+            _ => reader.writer_died(words, offset)?,
+        };
+    }
+    Ok(())
+}
+
+/// How far TCP has brought bytes that were to be sent again from `from` on, now that it has ended; `None` if that
+/// cannot be told.
+fn behind_tcp(fd: i32, words: &shm::SlotWords, from: u64) -> Option<u64> {
+    let arrived = |was_reset| tcp::bytes_arrived(fd, was_reset).ok()?.checked_sub(words.by_tcp());
+    match (arrived(false), arrived(true)) {
+        (Some(again), other) if other == Some(again) => Some(from + again),
+        // A connection that was reset has had a FIN before, or none.
+        (None | Some(0), Some(0 | 1)) => Some(from),
+        _ => None,
     }
 }

@@ -128,11 +128,17 @@ pub fn stop_for_writer(socket: &'static Socket, head: Option<u64>) -> bool {
 pub fn settle_before_end() {
     let mut asked = false;
     pool::try_each(|socket| {
-        let Some(mut send) = socket.send.try_lock() else { return };
-        if socket.mode() != Mode::Attached || send.writer.on() != WriterOn::Ring {
+        if socket.mode() != Mode::Attached {
+            return;
+        }
+        let Some(mut send) = socket.send.try_lock() else {
+            // The service thread may be sending again what a reader left.
+            asked = true;
+            return;
+        };
+        if send.writer.on() != WriterOn::Ring {
             // What is being sent again is to be out, too.
-            let resends = matches!(send.writer.on(), WriterOn::Resend { .. });
-            asked |= socket.mode() == Mode::Attached && resends;
+            asked |= matches!(send.writer.on(), WriterOn::Resend { .. });
             return;
         }
         held::show_locked(&mut send);
