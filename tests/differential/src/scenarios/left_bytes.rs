@@ -17,6 +17,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_killed_peer_are_read_by_a_child,
     bytes_of_a_killed_peer_are_read_by_parent_and_child,
     bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
+    bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_closed,
     a_death_that_left_bytes_unread_is_told_to_a_child,
     a_death_that_left_bytes_unread_is_told_to_the_child_of_a_parent_that_closed,
     bytes_before_a_reset_survive_exec,
@@ -137,6 +138,11 @@ fn bytes_of_a_peer_that_exited_are_read_by_a_child(a: &Actor) {
 
 /// The client's stream is a process' that has written, and is killed when it is told to.
 fn with_a_victim(a: &Actor, step: impl Fn(Fd, &dyn Fn())) {
+    with_a_victim_of(a, |s, hit| step(s, &|| hit("kill")));
+}
+
+/// As [`with_a_victim`], of one that can be told to `stop` before.
+fn with_a_victim_of(a: &Actor, step: impl Fn(Fd, &dyn Fn(&str))) {
     let place = a.listen();
     let mut accepted = -1;
     let mut victim = -1;
@@ -161,14 +167,18 @@ fn with_a_victim(a: &Actor, step: impl Fn(Fd, &dyn Fn())) {
     };
     a.at_once(
         || {
-            assert_eq!(a.hear(), "kill");
+            if a.hear() == "stop" {
+                process::kill(victim, libc::SIGSTOP).value("kill");
+                a.tell("done");
+                assert_eq!(a.hear(), "kill");
+            }
             kill();
-            a.tell("killed");
+            a.tell("done");
         },
         || {
-            step(accepted, &|| {
-                a.tell("kill");
-                assert_eq!(a.hear(), "killed");
+            step(accepted, &|how| {
+                a.tell(how);
+                assert_eq!(a.hear(), "done");
             });
         },
     );
@@ -216,6 +226,22 @@ fn bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child(a: &Actor) {
         });
         kill();
         socket::close(s);
+        io::write(into, b"!");
+        a.note("reader", wait_for(child));
+    });
+}
+
+/// The peer does not answer when the parent leaves its ring, and is dead when the child comes to it.
+fn bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_closed(a: &Actor) {
+    with_a_victim_of(a, |s, hit| {
+        let (out, into) = socket::pipe();
+        let child = a.child("reader", || {
+            io::read(out, &mut [0; 1]);
+            process::exit_now(helpers::check(s, SEED, 0));
+        });
+        hit("stop");
+        socket::close(s);
+        hit("kill");
         io::write(into, b"!");
         a.note("reader", wait_for(child));
     });
