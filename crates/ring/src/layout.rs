@@ -30,7 +30,8 @@ pub struct ConsumerLine {
     /// How many bytes the reader would have unread at most; 0 is no bound of its own.
     pub window: AtomicU64,
     /// Not 0: another process may read the stream as well, by TCP, so that nothing may be left here
-    /// for the reader behind which TCP goes on.
+    /// for the reader behind which TCP goes on. It is one more than the stream's number in the reader's family, which
+    /// tells that process whose slot this is.
     pub shared: AtomicU64,
     /// How the reader gives the stream up, in bits of the carrier; 0 while it does not.
     pub leaving: AtomicU64,

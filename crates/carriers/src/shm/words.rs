@@ -69,9 +69,14 @@ impl SlotWords {
         self.direction().consumer.shared.load(Relaxed) != 0
     }
 
-    /// Says so to the writer.
-    pub fn share_reader(&self) {
-        self.direction().consumer.shared.store(1, SeqCst);
+    /// Says so to the writer. `member`: the stream's number in the reader's family, 0 if it has none.
+    pub fn share_reader(&self, member: u32) {
+        self.direction().consumer.shared.store(u64::from(member) + 1, SeqCst);
+    }
+
+    /// Whether the slot is still that of the stream with this number: it may be another's by now.
+    pub fn is_shared_as(&self, member: u32) -> bool {
+        member != 0 && self.direction().consumer.shared.load(SeqCst) == u64::from(member) + 1
     }
 
     /// Whether so many bytes are sure to fit the reader's TCP window. Its receive buffer may have been set, and

@@ -172,7 +172,7 @@ pub fn share_reader(socket: &Socket) {
     }
     let _held = socket.recv.lock();
     if let (Mode::Attached, Some(link)) = (socket.mode(), socket.link()) {
-        incoming(link, socket.slot.load(Relaxed)).share_reader();
+        incoming(link, socket.slot.load(Relaxed)).share_reader(socket.kin.number());
     }
 }
 

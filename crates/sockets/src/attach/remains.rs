@@ -84,18 +84,21 @@ fn is_left(words: &shm::SlotWords) -> bool {
 }
 
 /// In a child to which its parent has left the stream, or that has outlived it: what the ring has still
-/// is its as well.
-pub fn take_up_remains(socket: &Socket) {
+/// is its as well. `nobody_reads`: the parent is off the ring for sure.
+pub fn take_up_remains(socket: &Socket, nobody_reads: bool) {
     let mut recv = socket.recv.lock();
     // What the parent owed to its program.
     recv.reset_pending = false;
     if let Some(link) = socket.link() {
         let words = incoming(link, socket.slot.load(Relaxed));
-        if !is_left(&words) && tcp::peer_has_ended(socket.fd.load(Relaxed)) {
+        // Once the parent has closed it, another stream may have come to its slot.
+        let is_its = words.is_shared_as(socket.kin.number());
+        let has_ended = || tcp::peer_has_ended(socket.fd.load(Relaxed));
+        if is_its && nobody_reads && !is_left(&words) && has_ended() {
             // The parent is gone as well, or was on its way when the writer died.
             let _ = end_for_dead(socket, &words, &mut recv);
         }
-        socket.remains.store(is_left(&words), Release);
+        socket.remains.store(is_its && is_left(&words), Release);
     }
 }
 

@@ -134,8 +134,8 @@ fn count_child() {
         if socket.mode() == Mode::Free {
             return;
         }
-        attach::share_reader(socket);
         some |= socket.kin.count_child(number) && service::running().is_some();
+        attach::share_reader(socket);
     });
     wait::epoll::each(|_, set| {
         set.renew();

@@ -87,8 +87,13 @@ impl Kin {
         handed
     }
 
+    /// Its number in the family, 0 if it never was open at a fork.
+    pub fn number(&self) -> u32 {
+        self.number.load(SeqCst)
+    }
+
     fn member(&self) -> Option<&'static Member> {
-        let number = self.number.load(SeqCst);
+        let number = self.number();
         if number == 0 {
             return None;
         }

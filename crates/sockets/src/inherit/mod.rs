@@ -101,7 +101,7 @@ pub fn touch(index: u32) {
     if !by_owner {
         socket.kin.act_for_dead_owner(|| attach::finish_for_dead_writer(socket));
     }
-    attach::take_up_remains(socket);
+    attach::take_up_remains(socket, by_owner || !shunt_os::raw::runs(socket.kin.owner()));
     if by_owner {
         // The owner has given the kernel its registrations back, as they are by now.
         wait::epoll::disown_all(socket);
