@@ -11,7 +11,7 @@ use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
 
 use super::ends::{break_stream, error_of_death_is_due, look_for_death};
 use super::fin::fin_if_due;
-use super::stop::{ask_to_stop, await_stop, ANSWER_NS_MAX};
+use super::stop::{ask_to_stop, await_stop, wait_until, ANSWER_NS_MAX, CORE_NS_MAX};
 use super::writer::{leave_ring, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{self, stage, LeftWith, Mode, RecvSide, SendSide, Socket};
@@ -188,6 +188,9 @@ impl Leaving {
         if first && matches!(done, Ok(false)) {
             done = resend_all(socket);
         }
+        if first && done.is_ok() {
+            await_first(socket, self.link, self.tail);
+        }
         match done {
             Ok(true) => {}
             Ok(false) => {
@@ -244,6 +247,24 @@ fn await_bytes(socket: &Socket, tail: u64) {
             }
         }
         shunt_os::raw::nanosleep(50_000);
+    }
+}
+
+/// Whoever holds the descriptor next finds what this program may have been told of: the first of the bytes up to `tail`
+/// that the peer sends again, or the end behind them. A peer that lacks a processor comes to it.
+fn await_first(socket: &Socket, link: &Link, tail: u64) {
+    let fd = socket.fd.load(Relaxed);
+    let is_told = {
+        let recv = socket.recv.lock();
+        recv.offset_known && (recv.offset < tail || recv.peer_shut)
+    };
+    let is_there = || tcp::has_news(fd) || !link.is_alive();
+    let end = clock::now_ns() + CORE_NS_MAX;
+    while is_told && !is_there() && clock::now_ns() < end {
+        wait_until(ANSWER_NS_MAX, is_there);
+        if proc::is_stopped(link.peer_pid) {
+            return;
+        }
     }
 }
 
