@@ -37,10 +37,9 @@ pub(super) fn leaves_unread(socket: &Socket, send: &mut SendSide) -> Result<bool
     Ok(unread > 0 && link.is_alive() && is_seen(link, socket.slot.load(Relaxed)))
 }
 
-/// As [`leaves_unread`].
-pub fn has_unread(socket: &Socket) -> bool {
-    socket.mode() == Mode::Attached
-        && leaves_unread(socket, &mut socket.send.lock()).is_ok_and(|unread| unread)
+/// Whether the stream's writer is on the ring: its reader may come there at any time.
+pub fn writes_ring(socket: &Socket) -> bool {
+    socket.mode() == Mode::Attached && socket.send.lock().writer.on() == WriterOn::Ring
 }
 
 /// Whether the reader is bound by the ring: it does not read on by TCP without a word.

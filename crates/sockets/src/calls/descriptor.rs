@@ -163,8 +163,9 @@ pub fn finish_closing(index: u32) {
 }
 
 fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewell {
-    if !alone && attach::has_unread(socket) {
-        // Nobody of this process is there to send it again, if the reader leaves the ring.
+    if !alone && attach::writes_ring(socket) {
+        // Nobody of this process is there to send again what the reader leaves in the ring, to which it may come at this
+        // moment.
         attach::leave(index, Reason::SharedWithOtherProcess);
     }
     // What its owner has on a ring is there still.
