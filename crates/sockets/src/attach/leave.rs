@@ -11,7 +11,7 @@ use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
 
 use super::ends::{break_stream, error_of_death_is_due, look_for_death};
 use super::fin::fin_if_due;
-use super::stop::{ask_to_stop, await_stop, wait_until, ANSWER_NS_MAX, CORE_NS_MAX};
+use super::stop::{ask_to_stop, await_peer, await_stop, ANSWER_NS_MAX};
 use super::writer::{leave_ring, resend};
 use super::{observe_writer, tell, wake_own, Broken};
 use crate::pool::{self, stage, LeftWith, Mode, RecvSide, SendSide, Socket};
@@ -258,13 +258,8 @@ fn await_first(socket: &Socket, link: &Link, tail: u64) {
         let recv = socket.recv.lock();
         recv.offset_known && (recv.offset < tail || recv.peer_shut)
     };
-    let is_there = || tcp::has_news(fd) || !link.is_alive();
-    let end = clock::now_ns() + CORE_NS_MAX;
-    while is_told && !is_there() && clock::now_ns() < end {
-        wait_until(ANSWER_NS_MAX, is_there);
-        if proc::is_stopped(link.peer_pid) {
-            return;
-        }
+    if is_told {
+        await_peer(link, || tcp::has_news(fd) || !link.is_alive());
     }
 }
 

@@ -44,7 +44,7 @@ pub use remains::{share_remains, take_up_remains};
 pub use room::{sizes_changed, widen_room, WINDOW_UNSET};
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
-    ask_to_stop, have_reader_stop, is_seen, is_settled, may_leave_unread, reset_unread,
+    ask_to_stop, await_peer, have_reader_stop, is_seen, is_settled, may_leave_unread, reset_unread,
     reset_unread_at_exec, ring_bytes, settle_before_end, stop_for_writer, unread_stays, wait_until,
     writes_ring, ANSWER_NS_MAX, CORE_NS_MAX,
 };

@@ -270,6 +270,21 @@ pub fn is_settled(socket: &Socket) -> bool {
     }
 }
 
+/// What a peer that only waits for a processor comes to: as [`wait_until`], for [`CORE_NS_MAX`], and not for one that is
+/// stopped. Whether it is so.
+pub fn await_peer(link: &Link, ready: impl Fn() -> bool) -> bool {
+    let end = clock::now_ns() + CORE_NS_MAX;
+    loop {
+        wait_until(ANSWER_NS_MAX, &ready);
+        if ready() {
+            return true;
+        }
+        if clock::now_ns() >= end || proc::is_stopped(link.peer_pid) {
+            return false;
+        }
+    }
+}
+
 /// Yields the core, then sleeps, until `ready` or `limit` ns have passed.
 pub fn wait_until(limit: u64, ready: impl Fn() -> bool) {
     let began = clock::now_ns();

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_os::{clock, handles, proc};
+use shunt_os::{handles, proc};
 use shunt_ring::Direction;
 use shunt_stream::{End, ReaderOn, Words};
 
@@ -118,17 +118,11 @@ pub(super) fn await_owed(socket: &Socket, generation: u32) {
         let is_ours = socket.generation.load(Relaxed) == generation;
         is_ours && owes(socket, recv) && !shunt_os::tcp::has_news(socket.fd.load(Relaxed))
     };
-    let is_stopped = || socket.link().is_some_and(|link| proc::is_stopped(link.peer_pid));
-    let end = clock::now_ns() + attach::CORE_NS_MAX;
-    loop {
-        attach::wait_until(attach::ANSWER_NS_MAX, || !is_owed(&socket.recv.lock()));
+    let Some(link) = socket.link() else { return };
+    if !attach::await_peer(link, || !is_owed(&socket.recv.lock())) {
         let mut recv = socket.recv.lock();
-        if !is_owed(&recv) {
-            return;
-        }
-        if clock::now_ns() >= end || is_stopped() {
+        if is_owed(&recv) {
             recv.owed = 0;
-            return;
         }
     }
 }

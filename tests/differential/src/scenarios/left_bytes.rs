@@ -217,33 +217,38 @@ fn bytes_of_a_killed_peer_are_read_by_parent_and_child(a: &Actor) {
     });
 }
 
-fn bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child(a: &Actor) {
-    with_a_victim(a, |s, kill| {
-        let (out, into) = socket::pipe();
-        let child = a.child("reader", || {
-            io::read(out, &mut [0; 1]);
-            process::exit_now(helpers::check(s, SEED, 0));
-        });
-        kill();
-        socket::close(s);
+/// A child that has the stream reads it when it is told to, which `act` is given to do.
+fn read_on_a_word(a: &Actor, s: Fd, act: impl FnOnce(&dyn Fn())) {
+    let (out, into) = socket::pipe();
+    let child = a.child("reader", || {
+        io::read(out, &mut [0; 1]);
+        process::exit_now(helpers::check(s, SEED, 0));
+    });
+    act(&|| {
         io::write(into, b"!");
         a.note("reader", wait_for(child));
+    });
+}
+
+fn bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child(a: &Actor) {
+    with_a_victim(a, |s, kill| {
+        read_on_a_word(a, s, |read| {
+            kill();
+            socket::close(s);
+            read();
+        });
     });
 }
 
 /// The peer does not answer when the parent leaves its ring, and is dead when the child comes to it.
 fn bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_closed(a: &Actor) {
     with_a_victim_of(a, |s, hit| {
-        let (out, into) = socket::pipe();
-        let child = a.child("reader", || {
-            io::read(out, &mut [0; 1]);
-            process::exit_now(helpers::check(s, SEED, 0));
+        read_on_a_word(a, s, |read| {
+            hit("stop");
+            socket::close(s);
+            hit("kill");
+            read();
         });
-        hit("stop");
-        socket::close(s);
-        hit("kill");
-        io::write(into, b"!");
-        a.note("reader", wait_for(child));
     });
 }
 
@@ -257,15 +262,11 @@ fn with_a_careless_victim(a: &Actor, step: impl Fn(Fd, &dyn Fn())) {
 
 fn a_death_that_left_bytes_unread_is_told_to_a_child(a: &Actor) {
     with_a_careless_victim(a, |s, kill| {
-        let (out, into) = socket::pipe();
-        let child = a.child("reader", || {
-            io::read(out, &mut [0; 1]);
-            process::exit_now(helpers::check(s, SEED, 0));
+        read_on_a_word(a, s, |read| {
+            kill();
+            read();
+            socket::close(s);
         });
-        kill();
-        io::write(into, b"!");
-        a.note("reader", wait_for(child));
-        socket::close(s);
     });
 }
 
