@@ -15,6 +15,8 @@ import sys
 WARM = b"warm"
 # A process is started for so many messages.
 MESSAGES_PER_PROCESS = 40
+# A process has a stream yet when the server closes it, for so many that end.
+STREAMS_PER_PROCESS = 500
 TRUE = "/bin/true"
 
 
@@ -30,12 +32,27 @@ def start_process(number):
     return child
 
 
+def close_while_a_process_has_it(stream):
+    """The other end finds the end of the stream when that process ends."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    stream.close()
+    os.close(writer)
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, status
+    os.close(reader)
+
+
 def serve(port):
     listener = socket.create_server(("127.0.0.1", port), backlog=4096)
     listener.setblocking(False)
     poller = select.epoll()
     poller.register(listener, select.EPOLLIN)
-    streams, children, messages = {}, [], 0
+    streams, children, messages, ended = {}, [], 0, 0
     while True:
         for fd, _ in poller.poll():
             if fd == listener.fileno():
@@ -47,7 +64,11 @@ def serve(port):
             message = streams[fd].recv(1000)
             if not message:
                 poller.unregister(fd)
-                streams.pop(fd).close()
+                if ended % STREAMS_PER_PROCESS == 0:
+                    close_while_a_process_has_it(streams.pop(fd))
+                else:
+                    streams.pop(fd).close()
+                ended += 1
                 continue
             streams[fd].sendall(message)
             messages += message != WARM

@@ -27,13 +27,19 @@ pub fn leave(index: u32, reason: Reason) {
 
 /// As [`leave`]; the peers do their shares at the same time.
 pub fn leave_all(streams: &[u32], reason: Reason) {
-    leave_within(streams, reason, [LEAVE_NS_MAX, STARVED_NS_MAX], |_| true);
+    leave_within(streams, Some(reason), [LEAVE_NS_MAX, STARVED_NS_MAX], |_| true);
+}
+
+/// As [`leave`], for a stream that this process closes and another has: nobody here goes on by TCP, so that no counter
+/// says so.
+pub fn leave_closing(index: u32) {
+    leave_within(&[index], None, [LEAVE_NS_MAX, STARVED_NS_MAX], |_| true);
 }
 
 /// As [`leave_all`], in the service thread, which has others to answer: returns the streams whose
 /// readers did not stop yet, for another try. Of those tries there is an end.
 pub fn leave_soon(streams: &[u32], reason: Reason) -> Vec<u32> {
-    leave_within(streams, reason, [ANSWER_NS_MAX; 2], |leaving| {
+    leave_within(streams, Some(reason), [ANSWER_NS_MAX; 2], |leaving| {
         let tries = pool::get(leaving.index).tries_to_leave.fetch_add(1, Relaxed);
         let waited = u64::from(tries) * ANSWER_NS_MAX;
         waited >= STARVED_NS_MAX || waited >= LEAVE_NS_MAX && !leaving.reader_is_starved()
@@ -44,7 +50,7 @@ pub fn leave_soon(streams: &[u32], reason: Reason) -> Vec<u32> {
 /// tries for the last time; returns the others.
 fn leave_within(
     streams: &[u32],
-    reason: Reason,
+    reason: Option<Reason>,
     limits: [u64; 2],
     is_last_try: impl Fn(&Leaving) -> bool,
 ) -> Vec<u32> {
@@ -82,7 +88,7 @@ struct Leaving {
 }
 
 impl Leaving {
-    fn begin(index: u32, reason: Reason) -> Option<Leaving> {
+    fn begin(index: u32, reason: Option<Reason>) -> Option<Leaving> {
         let socket = pool::get(index);
         socket.pinned.store(true, SeqCst);
         search::stop_waiting(socket);
@@ -91,7 +97,7 @@ impl Leaving {
         match socket.mode() {
             Mode::Plain => {
                 socket.stage.store(stage::SETTLED, Relaxed);
-                if let Some(entry) = socket.entry() {
+                if let (Some(reason), Some(entry)) = (reason, socket.entry()) {
                     entry.set_reason(reason);
                 }
                 return None;
@@ -121,7 +127,11 @@ impl Leaving {
     }
 
     /// The writer's share; whether all is sent. `None`: the reader has come to the ring since, and was asked to stop.
-    fn go_down(&mut self, socket: &'static Socket, reason: Reason) -> Result<Option<bool>, Broken> {
+    fn go_down(
+        &mut self,
+        socket: &'static Socket,
+        reason: Option<Reason>,
+    ) -> Result<Option<bool>, Broken> {
         let mut send = socket.send.lock();
         let is_it = socket.generation.load(Relaxed) == self.generation;
         if !is_it || socket.mode() != Mode::Attached {
@@ -136,7 +146,7 @@ impl Leaving {
         if sent {
             fin_if_due(socket, &mut send);
         }
-        if let Some(entry) = socket.entry() {
+        if let (Some(reason), Some(entry)) = (reason, socket.entry()) {
             if self.was_up {
                 entry.reverted();
             }
@@ -158,7 +168,7 @@ impl Leaving {
     }
 
     /// False if the reader has not stopped by `ends`, unless this try is the last.
-    fn finish(mut self, reason: Reason, ends: [u64; 2], last: bool) -> bool {
+    fn finish(mut self, reason: Option<Reason>, ends: [u64; 2], last: bool) -> bool {
         let socket = pool::get(self.index);
         let mut done = loop {
             let stopped = self.await_reader(ends);
@@ -179,11 +189,13 @@ impl Leaving {
         // must be out before.
         let first = matches!(
             reason,
-            Reason::Exec
-                | Reason::PassedDescriptor
-                | Reason::Fdopen
-                | Reason::StandardStream
-                | Reason::Aio
+            Some(
+                Reason::Exec
+                    | Reason::PassedDescriptor
+                    | Reason::Fdopen
+                    | Reason::StandardStream
+                    | Reason::Aio
+            )
         );
         if first && matches!(done, Ok(false)) {
             done = resend_all(socket);

@@ -166,7 +166,7 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
     if !alone && attach::writes_ring(socket) {
         // Nobody of this process is there to send again what the reader leaves in the ring, to which it may come at this
         // moment.
-        attach::leave(index, Reason::SharedWithOtherProcess);
+        attach::leave_closing(index);
     }
     // What its owner has on a ring is there still.
     let is_its_own = socket.mode() != Mode::Inherited;

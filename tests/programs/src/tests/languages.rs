@@ -33,7 +33,8 @@ pub fn python_forks_echo(stage: &Stage) -> Outcome {
     echo(stage, "python3", "echo.py", "forks")
 }
 
-/// The children of a server with thousands of streams end, or become another program, before they use any.
+/// The children of a server with thousands of streams end, or become another program, before they use any; it closes
+/// some that a child has yet.
 pub fn a_server_forks_under_two_thousand_streams(stage: &Stage) -> Outcome {
     const STREAMS: u64 = 2000;
     let (path, port) = (app("forks.py").to_string_lossy().into_owned(), stage.port());
