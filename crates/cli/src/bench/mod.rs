@@ -182,7 +182,9 @@ impl Turns<'_> {
         round: u32,
         case: &Case,
     ) -> Result<(Vec<Record>, Vec<String>)> {
-        let look = || if case.pin == Pin::Two { apart::ns() } else { None };
+        // Who sends nothing is as far from the other as from anybody.
+        let depends = case.pin == Pin::Two && case.measure != Measure::Idle;
+        let look = || if depends { apart::ns() } else { None };
         let ways: Vec<Way> =
             case.ways().iter().copied().filter(|way| self.ways.contains(way)).collect();
         let taken = apart::unmoved(&ways, TRIES_MAX, look, |&way| {

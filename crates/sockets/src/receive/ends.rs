@@ -102,12 +102,9 @@ pub fn await_death(socket: &Socket, generation: u32) {
 }
 
 /// Whether bytes that were in a ring when this reader left it have not been received: the peer sends them
-/// again by TCP.
+/// again by TCP, or, if it dies before, they come from the ring again once TCP has ended.
 pub fn owes(socket: &Socket, recv: &RecvSide) -> bool {
-    recv.offset < recv.owed
-        && matches!(recv.reader.on(), ReaderOn::Tcp | ReaderOn::Crossing { .. })
-        && socket.mode() == Mode::Attached
-        && socket.link().is_some_and(|link| link.is_alive())
+    recv.offset < recv.owed && recv.reader.on() != ReaderOn::Ring && socket.mode() == Mode::Attached
 }
 
 /// Until some of them are here. No lock is held. The program may have been told of them: to come back without would
