@@ -58,14 +58,15 @@ pub fn abandon(socket: &'static Socket) {
     wake_own(socket);
 }
 
-/// The peer's process is gone (or became another program): finish both directions alone.
+/// The peer's process is gone (or became another program): finish both directions alone. Said again, or of a stream that
+/// has another peer by now, it is nothing.
 pub fn peer_died(index: u32, socket: &'static Socket) {
     let mut unsent = false;
     let done = (|| -> Result<(), Broken> {
         let mut recv = socket.recv.lock();
         let mut send = socket.send.lock();
         let Some(link) = socket.link() else { return Ok(()) };
-        if socket.mode() != Mode::Attached {
+        if socket.mode() != Mode::Attached || link.is_alive() {
             return Ok(());
         }
         let slot = socket.slot.load(Relaxed);

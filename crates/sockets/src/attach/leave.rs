@@ -9,7 +9,7 @@ use shunt_pairing::message::Kind;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
 
-use super::ends::{break_stream, error_of_death_is_due, look_for_death};
+use super::ends::{break_stream, error_of_death_is_due, look_for_death, peer_died};
 use super::fin::fin_if_due;
 use super::stop::{ask_to_stop, await_peer, await_stop, ANSWER_NS_MAX};
 use super::writer::{leave_ring, resend};
@@ -132,6 +132,10 @@ impl Leaving {
         socket: &'static Socket,
         reason: Option<Reason>,
     ) -> Result<Option<bool>, Broken> {
+        if !self.link.is_alive() {
+            // The service thread may not have come to this stream yet.
+            peer_died(self.index, socket);
+        }
         let mut send = socket.send.lock();
         let is_it = socket.generation.load(Relaxed) == self.generation;
         if !is_it || socket.mode() != Mode::Attached {

@@ -24,8 +24,6 @@ pub const ANSWER_NS_MAX: u64 = 100_000_000;
 /// How long a thread that has something to do at once may wait for a core, in ns: its answer decides what
 /// the program is told.
 pub const CORE_NS_MAX: u64 = 2_000_000_000;
-/// How long the end of a process waits for its peers, in ns.
-const END_NS_MAX: u64 = 100_000_000;
 
 /// Whether the reader is on the ring, has not taken everything, and could stop.
 pub(super) fn leaves_unread(socket: &Socket, send: &mut SendSide) -> Result<bool, Broken> {
@@ -123,7 +121,7 @@ pub fn stop_for_writer(socket: &'static Socket, head: Option<u64>) -> bool {
 }
 
 /// This process ends, or becomes another program, perhaps in a signal handler: what lies unread in
-/// rings that it writes is to be on TCP by then, which outlives it. Waits a little for that.
+/// rings that it writes is to be on TCP by then, which outlives it. Waits for that as for [`await_peer`].
 pub fn settle_before_end() {
     let mut asked = false;
     pool::try_each(|socket| {
@@ -161,8 +159,21 @@ pub fn settle_before_end() {
     });
     asked |= service::hurry_orphans();
     if asked {
-        wait_until(END_NS_MAX, || !some_unsettled() && !service::has_orphans());
+        // What does not come to it in time is lost to whoever else has the reader's descriptor.
+        let is_settled = || !some_unsettled() && !service::has_orphans();
+        await_unless(is_settled, || !some_peer_runs());
     }
+}
+
+/// Whether a peer that is not stopped has something to do for this process, or to die of.
+fn some_peer_runs() -> bool {
+    let runs = |pid| !proc::is_stopped(pid);
+    let mut some = service::has_orphan(runs);
+    pool::try_each(|socket| {
+        let peer_runs = || socket.link().is_some_and(|link| runs(link.peer_pid));
+        some |= !is_settled(socket) && peer_runs();
+    });
+    some
 }
 
 /// This process ends: the kernel finds nothing unread on connections whose unread bytes lie in a ring,
@@ -273,13 +284,18 @@ pub fn is_settled(socket: &Socket) -> bool {
 /// What a peer that only waits for a processor comes to: as [`wait_until`], for [`CORE_NS_MAX`], and not for one that is
 /// stopped. Whether it is so.
 pub fn await_peer(link: &Link, ready: impl Fn() -> bool) -> bool {
+    await_unless(ready, || proc::is_stopped(link.peer_pid))
+}
+
+/// As [`wait_until`], for [`CORE_NS_MAX`], unless it `is_in_vain`, which is looked at from time to time. Whether it is so.
+fn await_unless(ready: impl Fn() -> bool, is_in_vain: impl Fn() -> bool) -> bool {
     let end = clock::now_ns() + CORE_NS_MAX;
     loop {
         wait_until(ANSWER_NS_MAX, &ready);
         if ready() {
             return true;
         }
-        if clock::now_ns() >= end || proc::is_stopped(link.peer_pid) {
+        if clock::now_ns() >= end || is_in_vain() {
             return false;
         }
     }

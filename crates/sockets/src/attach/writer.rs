@@ -6,7 +6,7 @@ use shunt_carriers::shm::outgoing;
 use shunt_carriers::{Failure, Part, Sender, Sent};
 use shunt_os::{handles, tcp};
 use shunt_stats::Carrier;
-use shunt_stream::{End, Words, WriterOn};
+use shunt_stream::{End, ReaderDied, Words, WriterOn};
 
 use super::anew::look_anew;
 use super::ends::{break_stream, note_death_of_reader};
@@ -55,12 +55,20 @@ pub fn leave_ring(
         return Err(Broken);
     };
     producer.show_held();
-    let goes = may_leave_unread || !link.is_alive() || producer.unread()?.unwrap_or(0) == 0;
+    let goes = may_leave_unread || producer.unread()?.unwrap_or(0) == 0;
     let (slot, tail) = (socket.slot.load(Relaxed), producer.tail());
     let words = outgoing(link, slot);
-    let on = match goes {
-        true => send.writer.go_down(&words, tail)?,
-        false => send.writer.recall(&words, tail)?,
+    let on = if !link.is_alive() {
+        // The service thread may not have come to this stream yet. Another process may have the reader's descriptor, and
+        // it finds nothing in a ring that ends behind unread bytes now.
+        match send.writer.reader_died(&words, tail)? {
+            ReaderDied::On(on) => on,
+            ReaderDied::Lost { .. } => return Err(Broken),
+        }
+    } else if goes {
+        send.writer.go_down(&words, tail)?
+    } else {
+        send.writer.recall(&words, tail)?
     };
     producer.wake_receiver();
     if on != WriterOn::Ring {

@@ -19,7 +19,7 @@ use self::handshake::Handshake;
 use self::links::Known;
 use self::looks::Looks;
 use self::offers::{ByPorts, Offered};
-use self::orphans::Orphan;
+use self::orphans::{Kept, Orphan};
 use self::reserved::Reserved;
 use self::unsaid::Unsaid;
 use crate::pool::{self, Mode, Socket};
@@ -37,7 +37,7 @@ mod unsaid;
 
 pub use door::ask as ask_at_door;
 pub use links::{links_serving, released, retire_if_empty};
-pub use orphans::{has_orphans, hurry_orphans, keep_after_close};
+pub use orphans::{has_orphan, has_orphans, hurry_orphans, keep_after_close};
 
 const STACK_BYTES: usize = 128 * 1024;
 /// The thread works for some microseconds at a time, and somebody waits for it.
@@ -82,7 +82,7 @@ pub struct Service {
     /// Control sockets of handshakes under way: a forked child closes them.
     meeting: Lock<Vec<i32>>,
     /// Connections of streams that were closed and are not finished: a forked child closes them.
-    orphans: Lock<Vec<i32>>,
+    orphans: Lock<Vec<Kept>>,
     /// The peers are to take what closed streams left.
     hurry: AtomicBool,
 }
@@ -510,7 +510,7 @@ pub unsafe fn after_fork() {
         service.meeting.force_open();
         service.orphans.force_open();
     }
-    service.orphans.lock().iter().for_each(|connection| handles::close(*connection));
+    service.orphans.lock().iter().for_each(|kept| handles::close(kept.fd));
     service.meeting.lock().iter().for_each(|control| handles::close(*control));
     for known in service.links.lock().iter() {
         // SAFETY: one thread.

@@ -35,6 +35,12 @@ pub struct Orphan {
     shared: Option<Kin>,
 }
 
+/// What the rest of the process knows of one.
+pub struct Kept {
+    pub fd: i32,
+    peer_pid: i32,
+}
+
 /// The stream's descriptor closes while bytes of the ring are not where TCP would have them. False
 /// if the service cannot keep one; otherwise the slot is its business. Who has the stream besides (`shared`) is told
 /// when all is sent.
@@ -48,7 +54,7 @@ pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool, shar
     let slot = socket.slot.load(Relaxed);
     let writer = core::mem::take(&mut send.writer);
     link.make_orphan(slot);
-    service.orphans.lock().push(fd);
+    service.orphans.lock().push(Kept { fd, peer_pid: link.peer_pid });
     let (ends, answers) = (send.fin_pending, false);
     let shared = shared.then(|| socket.kin.hand_over());
     if shared.is_none() {
@@ -74,7 +80,13 @@ pub fn hurry_orphans() -> bool {
 
 /// Whether closed streams of this process are not finished.
 pub fn has_orphans() -> bool {
-    running().is_some_and(|it| it.orphans.try_lock().is_some_and(|fds| !fds.is_empty()))
+    has_orphan(|_| true)
+}
+
+/// Whether there is one whose peer's process, by its number, `is` so. True also while the service is at them.
+pub fn has_orphan(is: impl Fn(i32) -> bool) -> bool {
+    let any = |kept: &[Kept]| kept.iter().any(|it| is(it.peer_pid));
+    running().is_some_and(|it| it.orphans.try_lock().is_none_or(|kept| any(&kept)))
 }
 
 impl Orphan {
@@ -243,7 +255,7 @@ impl Work {
                 orphan.producer.leave();
                 orphan.link.vacate(orphan.slot);
                 released(orphan.link, orphan.slot);
-                service.orphans.lock().retain(|kept| *kept != fd);
+                service.orphans.lock().retain(|kept| kept.fd != fd);
                 false
             }
         });

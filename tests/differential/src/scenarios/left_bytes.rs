@@ -5,7 +5,7 @@ use crate::actor::Actor;
 use crate::calls::process::{self, wait_for};
 use crate::calls::{io, socket, wait, Fd};
 use crate::helpers;
-use crate::pattern::{receive, receive_to_end, send_all, Checker};
+use crate::pattern::{bytes, receive, receive_to_end, send_all, write_all, Checker};
 
 pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_peer_that_closed_survive_exec,
@@ -18,6 +18,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_killed_peer_are_read_by_parent_and_child,
     bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
     bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_closed,
+    bytes_of_a_peer_that_ends_as_its_reader_is_killed_are_read_by_that_ones_child,
+    bytes_of_a_peer_that_closes_as_its_reader_is_killed_come_before_its_childs,
     a_death_that_left_bytes_unread_is_told_to_a_child,
     a_death_that_left_bytes_unread_is_told_to_the_child_of_a_parent_that_closed,
     bytes_before_a_reset_survive_exec,
@@ -250,6 +252,76 @@ fn bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_clo
             read();
         });
     });
+}
+
+/// The writer of so many streams that its library takes a while over them closes them in the moment in which their
+/// reader is killed, a child of which reads on. It ends then, or a child of its own `goes_on`.
+fn closed_as_their_reader_is_killed(a: &Actor, goes_on: bool) {
+    const STREAMS: usize = 200;
+    let place = a.listen();
+    let reads = || {
+        let streams: Vec<Fd> = (0..STREAMS).map(|_| a.connect(&place)).collect();
+        streams.iter().for_each(|s| a.warm_as_client(*s));
+        streams.iter().for_each(|s| a.until_readable(*s, LEFT));
+        let (gone, stays) = socket::pipe();
+        a.child("reader", || {
+            process::outlive_parent();
+            socket::close(stays);
+            io::read(gone, &mut [0]);
+            for s in streams.iter().rev() {
+                io::recv(*s, &mut [0], libc::MSG_PEEK | libc::MSG_DONTWAIT);
+            }
+            let mut told: Vec<String> = streams.iter().map(|s| receive_to_end(*s, SEED)).collect();
+            told.sort();
+            told.dedup();
+            a.note("received", told.join("; "));
+        });
+        a.tell(&process::pid().to_string());
+        socket::pipe_wait_for_ever(gone);
+    };
+    let writes = || {
+        let streams: Vec<Fd> =
+            (0..STREAMS).map(|_| socket::accept(place.fd).fd("accept")).collect();
+        streams.iter().for_each(|s| a.warm_as_server(*s));
+        for s in &streams {
+            assert_eq!(send_all(*s, SEED, LEFT, LEFT), format!("{LEFT} bytes sent"));
+        }
+        let victim = a.hear().parse().expect("a process");
+        let (gone, stays) = socket::pipe();
+        let behind = || {
+            socket::close(stays);
+            io::read(gone, &mut [0]);
+            for s in &streams {
+                write_all(*s, &bytes(SEED, LEFT as u64, FIRST)).expect("room");
+            }
+        };
+        let child = goes_on.then(|| a.child("behind", behind));
+        process::kill(victim, libc::SIGKILL).value("kill");
+        streams.iter().rev().for_each(|s| _ = socket::close(*s));
+        socket::close(stays);
+        if let Some(child) = child {
+            a.note("behind", wait_for(child));
+        }
+    };
+    a.at_once(
+        || {
+            let (out, into) = socket::pipe();
+            let victim = a.child("victim", reads);
+            socket::close(into);
+            a.note("victim", wait_for(victim));
+            // The reader has it, too.
+            io::read(out, &mut [0]);
+        },
+        || a.note("writer", wait_for(a.child("writer", writes))),
+    );
+}
+
+fn bytes_of_a_peer_that_ends_as_its_reader_is_killed_are_read_by_that_ones_child(a: &Actor) {
+    closed_as_their_reader_is_killed(a, false);
+}
+
+fn bytes_of_a_peer_that_closes_as_its_reader_is_killed_come_before_its_childs(a: &Actor) {
+    closed_as_their_reader_is_killed(a, true);
 }
 
 /// As [`with_a_victim`], of one that has bytes of this side unread, and whose end is a reset therefore.
