@@ -264,8 +264,10 @@ fn closed_as_their_reader_is_killed(a: &Actor, goes_on: bool) {
         streams.iter().for_each(|s| a.warm_as_client(*s));
         streams.iter().for_each(|s| a.until_readable(*s, LEFT));
         let (gone, stays) = socket::pipe();
+        let (begun, begins) = socket::pipe();
         a.child("reader", || {
             process::outlive_parent();
+            io::write(begins, b"!").value("a word");
             socket::close(stays);
             io::read(gone, &mut [0]);
             for s in streams.iter().rev() {
@@ -276,6 +278,7 @@ fn closed_as_their_reader_is_killed(a: &Actor, goes_on: bool) {
             told.dedup();
             a.note("received", told.join("; "));
         });
+        io::read(begun, &mut [0]);
         a.tell(&process::pid().to_string());
         socket::pipe_wait_for_ever(gone);
     };
