@@ -110,14 +110,14 @@ impl Bytes {
 #[inline(always)]
 unsafe fn store(to: *mut Byte, from: *const u8, len: usize) {
     // SAFETY: the caller checked both ranges; program memory and ring never overlap.
-    unsafe { core::ptr::copy_nonoverlapping(from, to, len) }
+    unsafe { crate::copy::copy(from, to, len) }
 }
 
 #[cfg(not(loom))]
 #[inline(always)]
 unsafe fn load(from: *const Byte, to: *mut u8, len: usize) {
     // SAFETY: the caller checked both ranges; program memory and ring never overlap.
-    unsafe { core::ptr::copy_nonoverlapping(from, to, len) }
+    unsafe { crate::copy::copy(from, to, len) }
 }
 
 #[cfg(loom)]

@@ -19,6 +19,7 @@
 mod bitmap;
 mod bytes;
 mod consumer;
+mod copy;
 mod doorbell;
 mod handover;
 mod latest;
@@ -42,6 +43,7 @@ mod threads;
 pub use bitmap::{ReadyMap, SLOTS};
 pub use bytes::Byte;
 pub use consumer::Consumer;
+pub use copy::copy;
 pub use doorbell::{FUTEX, WAIT_SET};
 pub use layout::{ConsumerLine, Direction, ProducerLine, WakeLine};
 pub use producer::Producer;

@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
@@ -108,7 +108,7 @@ impl Write for CopyEnd {
         let to = self.piece(self.out, self.next_out);
         // SAFETY: the slot is empty, so the other process does not touch it; `count` bytes fit, and
         // the slice is no part of the mapping.
-        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, count) };
+        unsafe { shunt_ring::copy(from.as_ptr(), to, count) };
         // SYNC filled -> CopyEnd::read: every byte of the slot is written.
         word.store(count as u32, Release);
         self.next_out = self.after(self.next_out);
@@ -136,7 +136,7 @@ impl Read for CopyEnd {
             let from = self.piece(self.inward, self.next_inward).wrapping_add(self.taken);
             // SAFETY: the slot is full, so the other process does not touch it; `taken + count` is
             // within the piece and `read + count` within the slice, which is no part of the mapping.
-            unsafe { ptr::copy_nonoverlapping(from, into[read..].as_mut_ptr(), count) };
+            unsafe { shunt_ring::copy(from, into[read..].as_mut_ptr(), count) };
             read += count;
             self.taken += count;
             if self.taken >= filled {
