@@ -160,18 +160,19 @@ pub fn settle_before_end() {
     asked |= service::hurry_orphans();
     if asked {
         // What does not come to it in time is lost to whoever else has the reader's descriptor.
-        let is_settled = || !some_unsettled() && !service::has_orphans();
-        await_unless(is_settled, || !some_peer_runs());
+        await_unless(
+            || !some_unsettled(|_| true),
+            || !some_unsettled(|peer| !proc::is_stopped(peer)),
+        );
     }
 }
 
-/// Whether a peer that is not stopped has something to do for this process, or to die of.
-fn some_peer_runs() -> bool {
-    let runs = |pid| !proc::is_stopped(pid);
-    let mut some = service::has_orphan(runs);
+/// Whether a stream of this process, or one that it closed, is not settled, with a peer's process that, by its number,
+/// `is` so.
+fn some_unsettled(is: impl Fn(i32) -> bool) -> bool {
+    let mut some = service::has_orphan(&is);
     pool::try_each(|socket| {
-        let peer_runs = || socket.link().is_some_and(|link| runs(link.peer_pid));
-        some |= !is_settled(socket) && peer_runs();
+        some |= !is_settled(socket) && socket.link().is_some_and(|link| is(link.peer_pid));
     });
     some
 }
@@ -251,12 +252,6 @@ pub fn ring_bytes(socket: &Socket, recv: &mut RecvSide) -> u64 {
         }),
         _ => 0,
     }
-}
-
-fn some_unsettled() -> bool {
-    let mut unsettled = false;
-    pool::try_each(|socket| unsettled |= !is_settled(socket));
-    unsettled
 }
 
 /// Whether neither the service thread has still to send again what a reader left, or the FIN behind it, nor the reader to

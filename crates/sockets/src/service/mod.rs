@@ -37,7 +37,7 @@ mod unsaid;
 
 pub use door::ask as ask_at_door;
 pub use links::{links_serving, released, retire_if_empty};
-pub use orphans::{has_orphan, has_orphans, hurry_orphans, keep_after_close};
+pub use orphans::{has_orphan, hurry_orphans, keep_after_close};
 
 const STACK_BYTES: usize = 128 * 1024;
 /// The thread works for some microseconds at a time, and somebody waits for it.

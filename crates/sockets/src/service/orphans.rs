@@ -70,7 +70,7 @@ pub fn keep_after_close(socket: &Socket, send: &mut SendSide, resets: bool, shar
 /// Has the peers take what orphans hold; false if there are none. For signal handlers too.
 pub fn hurry_orphans() -> bool {
     let Some(service) = running() else { return false };
-    let some = has_orphans();
+    let some = has_orphan(|_| true);
     if some {
         service.hurry.store(true, Release);
         handles::ring(service.bell);
@@ -78,12 +78,8 @@ pub fn hurry_orphans() -> bool {
     some
 }
 
-/// Whether closed streams of this process are not finished.
-pub fn has_orphans() -> bool {
-    has_orphan(|_| true)
-}
-
-/// Whether there is one whose peer's process, by its number, `is` so. True also while the service is at them.
+/// Whether a closed stream of this process is not finished, with a peer's process that, by its number, `is` so. True also
+/// while the service is at them.
 pub fn has_orphan(is: impl Fn(i32) -> bool) -> bool {
     let any = |kept: &[Kept]| kept.iter().any(|it| is(it.peer_pid));
     running().is_some_and(|it| it.orphans.try_lock().is_none_or(|kept| any(&kept)))
