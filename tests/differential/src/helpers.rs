@@ -151,7 +151,7 @@ pub fn become_checker(fd: Fd, seed: u64, from: usize) {
 }
 
 /// Reads from byte `from` of a sequence to the end of the stream; 0 if they were right, 3 if an error
-/// came behind them.
+/// came behind them, 5 if there was none and 6 if there was an error in their place.
 pub fn check(fd: Fd, seed: u64, from: usize) -> i32 {
     let mut checker = crate::pattern::Checker::starting_at(seed, from as u64);
     let mut room = vec![0; 1 << 16];
@@ -167,7 +167,8 @@ pub fn check(fd: Fd, seed: u64, from: usize) -> i32 {
     };
     match checker.verdict() {
         verdict if !verdict.ends_with("right") => 4,
-        _ if checker.count() <= from as u64 => 5,
-        _ => ended,
+        _ if checker.count() > from as u64 => ended,
+        _ if ended == 3 => 6,
+        _ => 5,
     }
 }

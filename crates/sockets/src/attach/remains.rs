@@ -5,13 +5,14 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::{self, incoming};
-use shunt_os::tcp;
+use shunt_os::{handles, tcp};
 use shunt_stream::{End, Reader, ReaderOn, Words, WriterOn};
 
 use super::leave::has_left;
 use super::stop::{wait_until, ANSWER_NS_MAX};
 use super::Broken;
 use crate::pool::{Mode, RecvSide, Socket};
+use crate::receive;
 
 /// After [`leave`](super::leave) for another process that has the stream: the ring's last bytes are for
 /// whoever comes first.
@@ -56,6 +57,41 @@ pub(super) fn finish_for_dead(socket: &Socket, recv: &mut RecvSide) -> Result<bo
     }
     Ok(recv.reader.on() == ReaderOn::Ring
         || tcp::peer_has_ended(fd) && put_behind_tcp(&words, recv))
+}
+
+/// A descriptor goes to a program that has none of this memory, no lock held. If a writer that is gone has left bytes in
+/// the ring for good, that program finds a reset in their place: the end of the stream, or what comes behind them,
+/// would hide that they are lost.
+pub fn reset_if_stranded(socket: &Socket) {
+    let is_stranded = match socket.mode() {
+        Mode::Attached => leaves_for_good(socket, &mut socket.recv.lock()),
+        Mode::Left => receive::remaining(socket) > 0,
+        _ => false,
+    };
+    if is_stranded {
+        handles::abort(socket.fd.load(Relaxed));
+    }
+}
+
+/// Whether the ring has bytes that nobody will put on TCP before what follows them.
+fn leaves_for_good(socket: &Socket, recv: &mut RecvSide) -> bool {
+    let Some(link) = socket.link() else { return false };
+    let words = incoming(link, socket.slot.load(Relaxed));
+    let offset = recv.offset;
+    match recv.reader.on() {
+        ReaderOn::Ring => is_left(&words) && recv.consumer.as_mut().is_some_and(has_some),
+        ReaderOn::Crossing { up_at } => is_left(&words) && up_at < words.tail(),
+        // Who shares the writer's end may send them yet.
+        ReaderOn::Salvage { to, .. } => {
+            let fd = socket.fd.load(Relaxed);
+            tcp::peer_has_ended(fd) && tcp::readable(fd).is_ok_and(|bytes| offset + bytes < to)
+        }
+        ReaderOn::Tcp => false,
+    }
+}
+
+fn has_some(consumer: &mut shm::Receiver) -> bool {
+    consumer.available().is_ok_and(|bytes| bytes > 0)
 }
 
 /// What the ring has left begins at `offset`, behind the bytes that TCP has still.

@@ -55,7 +55,7 @@ fn prepare_exec(in_place: Option<Image>) {
             wait::epoll::kin(index).hold(false);
         }
     }
-    let mut leaving = Vec::new();
+    let (mut leaving, mut left) = (Vec::new(), Vec::new());
     table::each(0, u32::MAX, |fd, entry| {
         let Entry::Socket(index) = entry else { return };
         let socket = pool::get(index);
@@ -72,11 +72,18 @@ fn prepare_exec(in_place: Option<Image>) {
             Mode::Plain => attach::leave(index, Reason::Exec),
             Mode::Inherited if !vfork => touch(index),
             // It left with a set, or long ago: a child that has not used it yet could not ask any more.
-            Mode::Left => announce_on_tcp(socket),
+            Mode::Left => {
+                announce_on_tcp(socket);
+                left.push(index);
+            }
             _ => {}
         }
     });
     attach::leave_all(&leaving, Reason::Exec);
+    if image.is_some() {
+        let kept = leaving.iter().chain(&left).map(|index| pool::get(*index));
+        kept.filter(|socket| is_sole_holder(socket)).for_each(attach::reset_if_stranded);
+    }
     leaving.into_iter().for_each(|index| announce_on_tcp(pool::get(index)));
     if let Some(image) = image {
         bequest::leave(heirlooms, &image);

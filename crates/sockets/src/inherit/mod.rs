@@ -173,11 +173,15 @@ pub fn before_passing(fd: i32) {
     }
     if let Entry::Socket(index) = table::get(fd) {
         let socket = pool::get(index);
+        let is_sole = is_sole_holder(socket);
         socket.kin.note_passed();
         match socket.mode() {
             Mode::Plain | Mode::Attached => attach::leave(index, Reason::PassedDescriptor),
             Mode::Inherited => touch(index),
             _ => {}
+        }
+        if is_sole {
+            attach::reset_if_stranded(socket);
         }
     }
 }

@@ -15,6 +15,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_peer_that_exited_survive_exec,
     bytes_of_a_peer_that_exited_are_read_by_a_child,
     bytes_of_a_killed_peer_are_read_by_a_child,
+    bytes_of_a_killed_peer_are_not_missed_in_silence_by_a_program,
+    bytes_of_a_killed_peer_are_not_missed_in_silence_by_who_is_passed_them,
     bytes_of_a_killed_peer_are_read_by_parent_and_child,
     bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
     bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_closed,
@@ -190,6 +192,55 @@ fn bytes_of_a_killed_peer_are_read_by_a_child(a: &Actor) {
     with_a_victim(a, |s, kill| {
         kill();
         read_by_a_child(a, s);
+    });
+}
+
+/// A process has a stream alone, and bytes of a killed peer unread in its ring, which no other process can be given.
+fn alone_with_bytes_of_a_killed_peer(a: &Actor, step: impl FnOnce(Fd)) {
+    let place = a.listen();
+    let mut victim = -1;
+    a.at_once(
+        || {
+            victim = a.child("victim", || {
+                let s = a.connect(&place);
+                a.warm_as_client(s);
+                send_all(s, SEED, LEFT, 5000);
+                socket::pipe_wait_for_ever(socket::pipe().0);
+            });
+            assert_eq!(a.hear(), "kill");
+            process::kill(victim, libc::SIGKILL);
+            a.note("victim", wait_for(victim));
+            a.tell("done");
+        },
+        || {
+            let child = a.child("server", || {
+                let s = socket::accept(place.fd).fd("accept");
+                a.warm_as_server(s);
+                a.until_readable(s, LEFT);
+                a.tell("kill");
+                assert_eq!(a.hear(), "done");
+                a.until(s, libc::POLLRDHUP);
+                step(s);
+            });
+            // Whole, or in their place a reset: an end would hide that they are lost.
+            let is_told = matches!(wait_for(child).as_str(), "exited 0" | "exited 6");
+            a.note("the next one has them or is told", is_told);
+        },
+    );
+}
+
+fn bytes_of_a_killed_peer_are_not_missed_in_silence_by_a_program(a: &Actor) {
+    alone_with_bytes_of_a_killed_peer(a, |s| helpers::become_checker(s, SEED, 0));
+}
+
+fn bytes_of_a_killed_peer_are_not_missed_in_silence_by_who_is_passed_them(a: &Actor) {
+    // Made before the stream, so that it has no part of it.
+    let (one, other) = socket::socketpair(libc::SOCK_STREAM);
+    alone_with_bytes_of_a_killed_peer(a, |s| {
+        io::pass_descriptor(one, s);
+        socket::close(s);
+        let passed = io::take_descriptor(other).fd("a passed descriptor");
+        process::exit_now(helpers::check(passed, SEED, 0));
     });
 }
 
