@@ -165,23 +165,35 @@ pub fn announce_on_tcp(socket: &Socket) {
     socket.kin.announce();
 }
 
-/// A descriptor goes to another process.
+/// A descriptor goes to another process, which may be a stranger.
 pub fn before_passing(fd: i32) {
+    let alone = socket_of(fd).filter(|socket| is_sole_holder(socket));
+    leave_to_kernel(fd);
+    if let Some(socket) = alone {
+        attach::reset_if_stranded(socket);
+    }
+}
+
+/// Somebody is about to have a descriptor who knows what the kernel tells of it, and no more.
+pub fn leave_to_kernel(fd: i32) {
     if let Entry::Set(set) = table::get(fd) {
         wait::epoll::share(set);
         wait::epoll::leave_set(set, Reason::PassedDescriptor);
     }
     if let Entry::Socket(index) = table::get(fd) {
         let socket = pool::get(index);
-        let is_sole = is_sole_holder(socket);
         socket.kin.note_passed();
         match socket.mode() {
             Mode::Plain | Mode::Attached => attach::leave(index, Reason::PassedDescriptor),
             Mode::Inherited => touch(index),
             _ => {}
         }
-        if is_sole {
-            attach::reset_if_stranded(socket);
-        }
+    }
+}
+
+fn socket_of(fd: i32) -> Option<&'static Socket> {
+    match table::get(fd) {
+        Entry::Socket(index) => Some(pool::get(index)),
+        _ => None,
     }
 }

@@ -41,7 +41,7 @@ unsafe fn control_once(
 ) -> Option<Outcome> {
     let Entry::Set(set_index) = table::get(set_fd) else {
         // A set that came from elsewhere: only the kernel can signal it.
-        crate::inherit::before_passing(fd);
+        crate::inherit::leave_to_kernel(fd);
         return Some(Outcome::PassThrough);
     };
     take_over(set_index);
