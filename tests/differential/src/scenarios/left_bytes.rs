@@ -1,8 +1,8 @@
 //! Bytes that lie unread when their writer is gone or blocked, and are read by another process.
 
 use super::{scenarios, Scenario, Settings};
-use crate::actor::Actor;
-use crate::calls::process::{self, wait_for};
+use crate::actor::{Actor, Place};
+use crate::calls::process::{self, wait_for, Pid};
 use crate::calls::{io, socket, wait, Fd};
 use crate::helpers;
 use crate::pattern::{bytes, receive, receive_to_end, send_all, write_all, Checker};
@@ -145,6 +145,16 @@ fn with_a_victim(a: &Actor, step: impl Fn(Fd, &dyn Fn())) {
     with_a_victim_of(a, |s, hit| step(s, &|| hit("kill")));
 }
 
+/// A process that has written, and does nothing more until it is killed.
+fn writes_and_waits(a: &Actor, place: &Place) -> Pid {
+    a.child("victim", || {
+        let s = a.connect(place);
+        a.warm_as_client(s);
+        send_all(s, SEED, LEFT, 5000);
+        socket::pipe_wait_for_ever(socket::pipe().0);
+    })
+}
+
 /// As [`with_a_victim`], of one that can be told to `stop` before.
 fn with_a_victim_of(a: &Actor, step: impl Fn(Fd, &dyn Fn(&str))) {
     let place = a.listen();
@@ -152,12 +162,7 @@ fn with_a_victim_of(a: &Actor, step: impl Fn(Fd, &dyn Fn(&str))) {
     let mut victim = -1;
     a.at_once(
         || {
-            victim = a.child("victim", || {
-                let s = a.connect(&place);
-                a.warm_as_client(s);
-                send_all(s, SEED, LEFT, 5000);
-                socket::pipe_wait_for_ever(socket::pipe().0);
-            });
+            victim = writes_and_waits(a, &place);
         },
         || {
             accepted = socket::accept(place.fd).fd("accept");
@@ -198,15 +203,9 @@ fn bytes_of_a_killed_peer_are_read_by_a_child(a: &Actor) {
 /// A process has a stream alone, and bytes of a killed peer unread in its ring, which no other process can be given.
 fn alone_with_bytes_of_a_killed_peer(a: &Actor, step: impl FnOnce(Fd)) {
     let place = a.listen();
-    let mut victim = -1;
     a.at_once(
         || {
-            victim = a.child("victim", || {
-                let s = a.connect(&place);
-                a.warm_as_client(s);
-                send_all(s, SEED, LEFT, 5000);
-                socket::pipe_wait_for_ever(socket::pipe().0);
-            });
+            let victim = writes_and_waits(a, &place);
             assert_eq!(a.hear(), "kill");
             process::kill(victim, libc::SIGKILL);
             a.note("victim", wait_for(victim));
