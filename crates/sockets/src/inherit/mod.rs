@@ -167,9 +167,12 @@ pub fn announce_on_tcp(socket: &Socket) {
 
 /// A descriptor goes to another process, which may be a stranger.
 pub fn before_passing(fd: i32) {
-    let alone = socket_of(fd).filter(|socket| is_sole_holder(socket));
+    let Entry::Socket(index) = table::get(fd) else { return leave_to_kernel(fd) };
+    let socket = pool::get(index);
+    // It counts as given away from here on.
+    let is_sole = is_sole_holder(socket);
     leave_to_kernel(fd);
-    if let Some(socket) = alone {
+    if is_sole {
         attach::reset_if_stranded(socket);
     }
 }
@@ -188,12 +191,5 @@ pub fn leave_to_kernel(fd: i32) {
             Mode::Inherited => touch(index),
             _ => {}
         }
-    }
-}
-
-fn socket_of(fd: i32) -> Option<&'static Socket> {
-    match table::get(fd) {
-        Entry::Socket(index) => Some(pool::get(index)),
-        _ => None,
     }
 }
