@@ -315,7 +315,10 @@ pub fn look(index: u32, socket: &'static Socket) {
 
 fn hand_over(index: u32, socket: &'static Socket, generation: u32, control: i32, came: bool) {
     match service::start() {
-        Some(service) => service.ask(Request::Meet { index, generation, control, came }),
+        Some(service) => {
+            service.meets_by(control);
+            service.ask(Request::Meet { index, generation, control, came });
+        }
         None => {
             handles::close(control);
             settle(socket, Reason::LinkFailed);

@@ -99,6 +99,7 @@ impl Work {
         let socket = pool::get(index);
         let tuple = *socket.tuple.lock();
         let (Some(tuple), true) = (tuple, socket.generation.load(Relaxed) == generation) else {
+            self.service.meets_no_more(control);
             return handles::close(control);
         };
         let state = if came {
@@ -113,10 +114,10 @@ impl Work {
         let watched =
             handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, control, events, data);
         if watched.is_err() {
+            self.service.meets_no_more(control);
             handles::close(control);
             return settle(socket, generation, Reason::LinkFailed);
         }
-        self.service.meeting.lock().push(control);
         self.handshakes.push(Handshake { control, index, generation, tuple, state });
     }
 
@@ -193,7 +194,10 @@ impl Work {
     fn take_out(&mut self, at: usize) -> Handshake {
         let handshake = self.handshakes.swap_remove(at);
         let control = handshake.control;
-        self.service.meeting.lock().retain(|known| *known != control);
+        self.service.meets_no_more(control);
+        if let State::Introduced { own_bell, .. } = handshake.state {
+            self.service.meets_no_more(own_bell);
+        }
         let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_DEL, control, 0, 0);
         handshake
     }
@@ -217,7 +221,10 @@ impl Work {
         let data = tag::HANDSHAKE | control as u64;
         let events = libc::EPOLLIN as u32;
         let _ = handles::epoll_ctl(self.service.epoll, libc::EPOLL_CTL_ADD, control, events, data);
-        self.service.meeting.lock().push(control);
+        self.service.meets_by(control);
+        if let State::Introduced { own_bell, .. } = state {
+            self.service.meets_by(own_bell);
+        }
         self.handshakes.push(Handshake { state, ..*handshake });
         Ok(())
     }

@@ -79,7 +79,7 @@ pub struct Service {
     requests: Lock<Vec<Request>>,
     links: Lock<Vec<Known>>,
     looks: Looks,
-    /// Control sockets of handshakes under way: a forked child closes them.
+    /// Descriptors of handshakes under way: a forked child closes them.
     meeting: Lock<Vec<i32>>,
     /// Connections of streams that were closed and are not finished: a forked child closes them.
     orphans: Lock<Vec<Kept>>,
@@ -283,6 +283,16 @@ impl Service {
         if door >= 0 {
             handles::close(door);
         }
+    }
+
+    /// A descriptor belongs to a meeting that is under way: a forked child closes it. With a copy of the control socket
+    /// there the other end would not hear of this process's death, and what it has passed would live on.
+    pub fn meets_by(&self, fd: i32) {
+        self.meeting.lock().push(fd);
+    }
+
+    fn meets_no_more(&self, fd: i32) {
+        self.meeting.lock().retain(|known| *known != fd);
     }
 
     /// Somebody may come to this listener.
