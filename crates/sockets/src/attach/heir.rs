@@ -3,14 +3,15 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_carriers::shm::{copy_published, outgoing};
+use shunt_carriers::shm::{copy_published, incoming, outgoing};
 use shunt_carriers::{Part, Sender as _, Sent};
+use shunt_link::Link;
 use shunt_os::{handles, tcp};
-use shunt_stream::{End, Words, Writer, WriterOn, OFFSET_MAX};
+use shunt_stream::{End, ReaderDied, Words, Writer, WriterOn, OFFSET_MAX};
 
 use super::writer::PIECE_BYTES;
 use super::Broken;
-use crate::pool::{Mode, Socket};
+use crate::pool::{Mode, SendSide, Socket};
 
 /// In a child whose parent died while it had the stream, by one process of the family at a time. It ends when TCP has
 /// taken everything, or has ended itself; false if the stream was closed here before. Begun anew, it goes on where the
@@ -21,13 +22,13 @@ pub fn finish_for_dead_writer(socket: &Socket) -> bool {
     loop {
         let fd = {
             // Who closes the number takes it, too.
-            let _held = socket.send.lock();
+            let mut send = socket.send.lock();
             let is_there =
                 socket.generation.load(Acquire) == generation && socket.mode() == Mode::Inherited;
             if !is_there {
                 return false;
             }
-            match finish_some(socket, &mut buffer) {
+            match finish_some(socket, &mut send, &mut buffer) {
                 Ok(Some(fd)) => fd,
                 Ok(None) | Err(Broken) => return true,
             }
@@ -36,9 +37,20 @@ pub fn finish_for_dead_writer(socket: &Socket) -> bool {
     }
 }
 
+/// Whether the process that read the ring was killed, and nobody shares its end: what is unread there nobody reads.
+fn has_died(fd: i32, link: &Link, slot: u32) -> bool {
+    tcp::peer_has_ended(fd)
+        && !outgoing(link, slot).reader_shares()
+        && !incoming(link, slot).writer_shut()
+}
+
 /// Ends the ring, and sends as much again as the kernel takes now: the descriptor, if it has no more room. The lock of
 /// this process's own half, which has not begun, is held.
-fn finish_some(socket: &Socket, buffer: &mut [u8]) -> Result<Option<i32>, Broken> {
+fn finish_some(
+    socket: &Socket,
+    send: &mut SendSide,
+    buffer: &mut [u8],
+) -> Result<Option<i32>, Broken> {
     let Some(link) = socket.link() else { return Ok(None) };
     let slot = socket.slot.load(Relaxed);
     let words = outgoing(link, slot);
@@ -64,6 +76,12 @@ fn finish_some(socket: &Socket, buffer: &mut [u8]) -> Result<Option<i32>, Broken
         Ok(End::Down(_) | End::Idle) => Ok(()),
         _ => Err(Broken),
     };
+    if has_died(fd, link, slot) {
+        let died = writer.reader_died(&words, tail)?;
+        if matches!(died, ReaderDied::Lost { .. } | ReaderDied::On(WriterOn::Resend { .. })) {
+            socket.kin.note_reset();
+        }
+    }
     writer.go_down(&words, tail).map(drop).or_else(has_ended)?;
     let mut companion = shunt_carriers::tcp::Sender::new(fd);
     while let WriterOn::Resend { from, to } = writer.on() {
@@ -81,8 +99,11 @@ fn finish_some(socket: &Socket, buffer: &mut [u8]) -> Result<Option<i32>, Broken
         match unsafe { companion.try_send([part].into_iter()) } {
             Ok(Sent::Took(count)) => writer.resent(&words, from + count as u64)?,
             Ok(Sent::Full) => return Ok(Some(fd)),
-            // The connection has ended: nobody gets them.
-            Err(_) => return Ok(None),
+            // The connection has ended: nobody gets them. The kernel has told that once.
+            Err(_) => {
+                send.failed = socket.kin.was_reset().then_some(libc::EPIPE);
+                return Ok(None);
+            }
         };
     }
     tcp::push(fd);

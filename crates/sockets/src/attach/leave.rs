@@ -316,9 +316,16 @@ pub fn settle_on_tcp(socket: &'static Socket) {
             return;
         }
         recv.left = arrived_by_tcp(socket, &recv);
+        socket.unanswered.store(!is_answered(socket, &recv), Relaxed);
         socket.set_mode(Mode::Left);
     }
     has_left(socket);
+}
+
+/// Whether all that this reader left in its ring has been sent again.
+fn is_answered(socket: &Socket, recv: &RecvSide) -> bool {
+    let (Some(link), true) = (socket.link(), recv.offset_known) else { return true };
+    recv.reader.answered(&incoming(link, socket.slot.load(Relaxed)))
 }
 
 /// The stream has just left its ring: the kernel alone tells of it from here on.

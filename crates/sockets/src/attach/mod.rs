@@ -40,13 +40,13 @@ pub use fin::{
 };
 pub use heir::finish_for_dead_writer;
 pub use leave::{leave, leave_all, leave_closing, leave_soon, settle_on_tcp};
-pub use remains::{reset_if_stranded, share_remains, take_up_remains};
+pub use remains::{reset_if_stranded, share_remains, take_up_remains, take_up_unanswered, Stay};
 pub use room::{sizes_changed, widen_room, WINDOW_UNSET};
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{
-    ask_to_stop, await_peer, have_reader_stop, is_seen, is_settled, may_leave_unread, reset_unread,
-    reset_unread_at_exec, ring_bytes, settle_before_end, stop_for_writer, unread_stays, wait_until,
-    writes_ring, ANSWER_NS_MAX, CORE_NS_MAX,
+    ask_to_stop, await_peer, have_reader_stop, is_seen, is_settled, let_go_at_end,
+    may_leave_unread, reset_unread, reset_unread_at_exec, ring_bytes, settle_before_end,
+    stop_for_writer, unread_stays, wait_until, writes_ring, ANSWER_NS_MAX, CORE_NS_MAX,
 };
 pub use writer::{
     flush, go_down, is_down, is_resending, leave_ring, let_held_go, resend, resends, try_go_up,

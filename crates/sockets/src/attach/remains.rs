@@ -5,6 +5,7 @@
 use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::{self, incoming};
+use shunt_link::{Link, VACANT};
 use shunt_os::{handles, tcp};
 use shunt_stream::{End, Reader, ReaderOn, Words, WriterOn};
 
@@ -12,7 +13,7 @@ use super::leave::has_left;
 use super::stop::{wait_until, ANSWER_NS_MAX};
 use super::Broken;
 use crate::pool::{Mode, RecvSide, Socket};
-use crate::receive;
+use crate::{inherit, receive};
 
 /// After [`leave`](super::leave) for another process that has the stream: the ring's last bytes are for
 /// whoever comes first.
@@ -63,6 +64,7 @@ pub(super) fn finish_for_dead(socket: &Socket, recv: &mut RecvSide) -> Result<bo
 /// the ring for good, that program finds a reset in their place: the end of the stream, or what comes behind them,
 /// would hide that they are lost.
 pub fn reset_if_stranded(socket: &Socket) {
+    take_up_unanswered(socket);
     let is_stranded = match socket.mode() {
         Mode::Attached => leaves_for_good(socket, &mut socket.recv.lock()),
         Mode::Left => receive::remaining(socket) > 0,
@@ -127,15 +129,109 @@ pub fn take_up_remains(socket: &Socket, nobody_reads: bool) {
     recv.reset_pending = false;
     if let Some(link) = socket.link() {
         let words = incoming(link, socket.slot.load(Relaxed));
-        // Once the parent has closed it, another stream may have come to its slot.
-        let is_its = words.is_shared_as(socket.kin.number());
-        let has_ended = || tcp::peer_has_ended(socket.fd.load(Relaxed));
-        if is_its && nobody_reads && !is_left(&words) && has_ended() {
+        let is_its = is_its_slot(socket, &words);
+        if is_its && nobody_reads && !is_left(&words) && has_ended(socket) {
             // The parent is gone as well, or was on its way when the writer died.
             let _ = end_for_dead(socket, &words, &mut recv);
         }
         socket.remains.store(is_its && is_left(&words), Release);
+        socket.unanswered.store(is_its && is_unanswered(&words), Relaxed);
     }
+}
+
+/// Before a stream that has left its ring is asked for bytes, or has come to TCP's end: if its writer has died before it
+/// sent again what was left, whoever has the stream takes that from the ring.
+#[inline]
+pub fn take_up_unanswered(socket: &Socket) {
+    if socket.unanswered.load(Relaxed) {
+        take_up_rest(socket);
+    }
+}
+
+#[cold]
+fn take_up_rest(socket: &Socket) {
+    let mut recv = socket.recv.lock();
+    let Some(link) = socket.link() else { return };
+    let words = incoming(link, socket.slot.load(Relaxed));
+    let is_its = socket.mode() == Mode::Left && is_its_slot(socket, &words);
+    if is_its && is_unanswered(&words) {
+        if !has_ended(socket) {
+            return;
+        }
+        let _ = end_for_dead(socket, &words, &mut recv);
+    }
+    socket.remains.store(is_its && is_left(&words), Release);
+    socket.unanswered.store(false, Relaxed);
+}
+
+fn has_ended(socket: &Socket) -> bool {
+    tcp::peer_has_ended(socket.fd.load(Relaxed))
+}
+
+/// Whether what a reader left is still to be sent again.
+fn is_unanswered(words: &shm::SlotWords) -> bool {
+    matches!(End::decode(words.end()), Ok(End::Stop(_) | End::Recalled(_)))
+}
+
+/// Once a parent has closed a stream, another one may have come to its slot.
+fn is_its_slot(socket: &Socket, words: &shm::SlotWords) -> bool {
+    socket.kin.is_owner() || words.is_shared_as(socket.kin.number())
+}
+
+/// Where a stream that several processes have, or had, was on a ring, for the last of them: what it knows is in the words
+/// alone.
+#[derive(Clone, Copy)]
+pub struct Stay {
+    link: &'static Link,
+    slot: u32,
+    fd: i32,
+    /// The stream's number in the family, to tell whether it has its slot still.
+    number: u32,
+}
+
+impl Stay {
+    /// `None` if there was none, or nobody has shared it.
+    pub fn of(socket: &Socket) -> Option<Stay> {
+        let link = socket.link()?;
+        Stay::at(link, socket.slot.load(Relaxed), socket.fd.load(Relaxed), socket.kin.number())
+    }
+
+    /// As [`Stay::of`], of one that its process has closed, but for a descriptor of ours.
+    pub fn at(link: &'static Link, slot: u32, fd: i32, number: u32) -> Option<Stay> {
+        (number != 0 && slot != VACANT).then_some(Stay { link, slot, fd, number })
+    }
+
+    /// Whether bytes that were in the ring are unread, as far as the words tell. The last close is a reset then.
+    pub fn has_unread(self) -> bool {
+        let words = incoming(self.link, self.slot);
+        let (up_at, tail) = (words.up_at(), words.tail());
+        let again = |from| behind_tcp(self.fd, &words, from);
+        // Another stream may have come to the slot since.
+        words.is_shared_as(self.number)
+            && match End::decode(words.end()) {
+                Ok(End::Open) => up_at < tail,
+                Ok(End::Seen | End::Down(_)) => words.head().max(up_at) < tail,
+                Ok(End::Stop(from)) => again(from).is_some_and(|at| at < tail),
+                Ok(End::Recalled(to)) => again(up_at).is_some_and(|at| at < to),
+                Ok(End::Idle | End::Agreed | End::Closed(_)) | Err(_) => false,
+            }
+    }
+
+    /// As [`Stay::has_unread`], right before that close: the writer is told.
+    pub fn gives_up_unread(self) -> bool {
+        let is_given_up = self.has_unread();
+        if is_given_up {
+            incoming(self.link, self.slot).announce_reset();
+        }
+        is_given_up
+    }
+}
+
+/// Of a stream that this process has on no ring, and no other has any more.
+pub(super) fn last_stay(socket: &Socket) -> Option<Stay> {
+    let is_last =
+        matches!(socket.mode(), Mode::Inherited | Mode::Left) && inherit::is_sole_holder(socket);
+    Stay::of(socket).filter(|_| is_last)
 }
 
 /// Ends the ring of a writer that has died, in a process that knows of the stream's state by the words alone. What TCP

@@ -13,6 +13,7 @@ use shunt_stream::{End, ReaderOn, Words, WriterOn};
 use super::ends::{break_stream, have_ended};
 use super::fin::fin_if_due;
 use super::leave::stop_reading;
+use super::remains::{last_stay, Stay};
 use super::{leave_ring, resend, say, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
 use crate::send::held;
@@ -180,17 +181,32 @@ fn some_unsettled(is: impl Fn(i32) -> bool) -> bool {
 /// This process ends: the kernel finds nothing unread on connections whose unread bytes lie in a ring,
 /// and would send a FIN in place of a reset. With that done, its FINs are true.
 pub fn reset_unread() {
-    pool::try_each(|socket| {
-        let_readers_take(socket);
-        let Some(unread) = leaves_unread_at_end(socket) else { return };
-        let Some(link) = socket.link() else { return };
-        let slot = socket.slot.load(Relaxed);
-        if unread {
+    pool::try_each(reset_unread_of);
+}
+
+fn reset_unread_of(socket: &'static Socket) {
+    let_readers_take(socket);
+    let Some(unread) = leaves_unread_at_end(socket) else { return };
+    let Some(link) = socket.link() else { return };
+    let slot = socket.slot.load(Relaxed);
+    if unread {
+        handles::close_will_reset(socket.fd.load(Relaxed));
+        incoming(link, slot).announce_reset();
+    }
+    outgoing(link, slot).writer_ends();
+}
+
+/// This process ends, and lets go of a stream that others may have.
+pub fn let_go_at_end(socket: &'static Socket) {
+    let stay = Stay::of(socket);
+    // Only now it may have it alone.
+    match (socket.kin.let_go(), socket.mode()) {
+        (true, Mode::Attached) => reset_unread_of(socket),
+        (true, _) if stay.is_some_and(Stay::gives_up_unread) => {
             handles::close_will_reset(socket.fd.load(Relaxed));
-            incoming(link, slot).announce_reset();
         }
-        outgoing(link, slot).writer_ends();
-    });
+        _ => {}
+    }
 }
 
 /// A call of another thread that sleeps for bytes takes those that came, even in a process that ends: in
@@ -210,7 +226,9 @@ fn let_readers_take(socket: &Socket) {
 /// As [`reset_unread`], for a stream that exec closes, if it comes to that.
 pub fn reset_unread_at_exec(socket: &Socket) {
     let fd = socket.fd.load(Relaxed);
-    if leaves_unread_at_end(socket) == Some(true) && handles::lingers(fd).is_none() {
+    let unread = leaves_unread_at_end(socket) == Some(true)
+        || last_stay(socket).is_some_and(Stay::has_unread);
+    if unread && handles::lingers(fd).is_none() {
         handles::close_will_reset(fd);
         socket.resets_at_exec.store(true, Relaxed);
     }

@@ -170,13 +170,14 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
     }
     // What its owner has on a ring is there still.
     let is_its_own = socket.mode() != Mode::Inherited;
-    let farewell = attach::detach(socket, alone);
+    let mut farewell = attach::detach(socket, alone);
     // One that the service thread went to meanwhile.
     search::stop_waiting(socket);
     if !alone && is_its_own {
         inherit::announce_on_tcp(socket);
     }
-    socket.kin.let_go();
+    // Others may have let go meanwhile.
+    farewell.reset |= socket.kin.let_go() && farewell.unread;
     socket.aliases.lock().clear();
     socket.close_entry();
     socket.generation.fetch_add(1, Relaxed);
@@ -288,6 +289,7 @@ pub fn fdopen(fd: c_int) -> bool {
     let recv = socket.recv.lock();
     socket.mode() == Mode::Attached && recv.reader.on() != ReaderOn::Tcp
         || socket.remains.load(Relaxed)
+        || socket.unanswered.load(Relaxed)
 }
 
 /// The number is closed behind our back now, and may be something else's afterwards.

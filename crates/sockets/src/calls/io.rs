@@ -121,6 +121,7 @@ pub fn receive(
         Found::Left(socket) => {
             let generation = socket.generation.load(Acquire);
             let request = receive::Request { fd, generation, vector, flags };
+            attach::take_up_unanswered(socket);
             if let Some(some) = receive::receive_remains(socket, request) {
                 return Outcome::Handled(some);
             }
@@ -132,7 +133,12 @@ pub fn receive(
             if attach::told_before_receive(socket) {
                 return Outcome::Failed(libc::ECONNRESET);
             }
-            wait_or_end(began, fd, flags, libc::POLLIN)
+            match wait_or_end(began, fd, flags, libc::POLLIN) {
+                Outcome::PassThrough if socket.unanswered.load(Relaxed) => {
+                    receive::before_end(socket, request, Outcome::Genuine(genuine()))
+                }
+                outcome => outcome,
+            }
         }
     }
 }

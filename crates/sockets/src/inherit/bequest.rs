@@ -311,7 +311,7 @@ pub(super) fn leave(mut all: Vec<Heirloom>, image: &Image) {
     let is_on_tcp = |it: &Heirloom| match table::get(it.fd) {
         Entry::Socket(index) => {
             let socket = pool::get(index);
-            let in_a_ring = socket.remains.load(Relaxed);
+            let in_a_ring = socket.remains.load(Relaxed) || socket.unanswered.load(Relaxed);
             matches!(socket.mode(), Mode::Plain | Mode::Left) && !in_a_ring
         }
         _ => false,

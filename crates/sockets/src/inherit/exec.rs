@@ -62,6 +62,10 @@ fn prepare_exec(in_place: Option<Image>) {
         if socket.mode() == Mode::Free || !handles::survives_exec(fd) {
             return;
         }
+        if image.is_none() {
+            // A program that does not tell when it closes it.
+            socket.kin.note_passed();
+        }
         match socket.mode() {
             // In a vfork child this is the parent's memory: its stream leaves the ring, which is
             // what sharing the descriptor asks for anyway.

@@ -1,7 +1,7 @@
 //! What the processes of one family know of each other's share in a stream or an epoll set.
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 
 use shunt_os::{clock, handles, mapping, raw};
 
@@ -66,11 +66,18 @@ pub struct Kin {
     /// While inherited: the process whose it is, and the bell of its service thread.
     owner: AtomicI32,
     owner_bell: AtomicI32,
+    /// Its process has given it away before it was open at a fork.
+    passed: AtomicBool,
 }
 
 impl Default for Kin {
     fn default() -> Kin {
-        Kin { number: AtomicU32::new(0), owner: AtomicI32::new(0), owner_bell: AtomicI32::new(-1) }
+        Kin {
+            number: AtomicU32::new(0),
+            owner: AtomicI32::new(0),
+            owner_bell: AtomicI32::new(-1),
+            passed: AtomicBool::new(false),
+        }
     }
 }
 
@@ -78,6 +85,7 @@ impl Kin {
     /// It is another one's from now on.
     pub fn forget(&self) {
         self.number.store(0, Relaxed);
+        self.passed.store(false, Relaxed);
     }
 
     /// What this process knows of it goes to another of its keepers.
@@ -110,18 +118,22 @@ impl Kin {
     /// A stream is about to be given to a process that may be a stranger. To those who have it from a fork it is
     /// never theirs alone again.
     pub(super) fn note_passed(&self) {
-        if let Some(member) = self.member() {
-            member.state.fetch_or(PASSED, SeqCst);
+        match self.member() {
+            Some(member) => _ = member.state.fetch_or(PASSED, SeqCst),
+            None => self.passed.store(true, Relaxed),
         }
     }
 
-    /// This process has closed it.
-    pub fn let_go(&self) {
-        if let (0, Some(member)) = (self.owner(), self.member()) {
-            member.state.fetch_or(CLOSED, SeqCst);
-        }
-        self.hold(false);
+    /// This process has closed it, or is about to. Whether it was shared, and no other can have it any more.
+    pub fn let_go(&self) -> bool {
+        let member = self.member();
+        let state = match (self.owner(), member) {
+            (0, Some(member)) => member.state.fetch_or(CLOSED, SeqCst),
+            (_, member) => member.map_or(0, |member| member.state.load(SeqCst)),
+        };
+        let is_last = member.is_some_and(|it| it.holders.fetch_sub(1, AcqRel) == 1);
         self.forget();
+        is_last && state & PASSED == 0
     }
 
     /// This process ends, and an heir is to finish what it has not.
@@ -180,7 +192,7 @@ impl Kin {
     }
 
     /// Whether that happened while its owner had a stream on a ring.
-    pub(super) fn was_reset(&self) -> bool {
+    pub fn was_reset(&self) -> bool {
         self.member().is_some_and(|member| member.state.load(SeqCst) & RESET != 0)
     }
 
@@ -230,6 +242,9 @@ impl Kin {
             let number = family.next.fetch_add(1, Relaxed) + 1;
             let member = family.members.get(number as usize)?;
             member.holders.store(1, Release);
+            if self.passed.load(Relaxed) {
+                member.state.fetch_or(PASSED, SeqCst);
+            }
             // Who tags a set stores that and then looks for its number (`may_tag`).
             self.number.store(number, SeqCst);
         }
@@ -252,6 +267,11 @@ impl Kin {
     pub fn inherit(&self, bell: i32) {
         self.owner.store(process::pid(), Relaxed);
         self.owner_bell.store(bell, Relaxed);
+    }
+
+    /// Whether it was not inherited.
+    pub fn is_owner(&self) -> bool {
+        self.owner() == 0
     }
 
     /// While inherited: the process whose it is.

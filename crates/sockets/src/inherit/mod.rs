@@ -56,10 +56,10 @@ pub fn exiting() {
     if kin::is_there() {
         // What is not settled is as of a process that is killed: an heir does it.
         pool::try_each(|socket| match attach::is_settled(socket) {
-            true => socket.kin.let_go(),
+            true => attach::let_go_at_end(socket),
             false => socket.kin.leave_behind(),
         });
-        wait::epoll::try_each(|_, set| set.kin.let_go());
+        wait::epoll::try_each(|_, set| _ = set.kin.let_go());
     }
 }
 

@@ -145,6 +145,9 @@ pub struct Socket {
     /// On TCP for good, but for what its writer has left in the ring, which other processes may take as
     /// well. The slot is not used again.
     pub remains: AtomicBool,
+    /// On TCP for good, and its writer was still to send again what this reader had left: if it dies before, those bytes
+    /// are taken from the ring once TCP has ended.
+    pub unanswered: AtomicBool,
     pub slot: AtomicU32,
     pub kin: Kin,
     pub link: AtomicPtr<Link>,
@@ -247,6 +250,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.is_corked.store(false, Relaxed);
     socket.resets_at_exec.store(false, Relaxed);
     socket.remains.store(false, Relaxed);
+    socket.unanswered.store(false, Relaxed);
     // SYNC mode -> Socket::mode(): the fields above are seen by who sees the mode.
     socket.mode.store(Mode::Plain as u8, Release);
     Some(index)
@@ -361,6 +365,7 @@ impl Socket {
             is_corked: AtomicBool::new(false),
             resets_at_exec: AtomicBool::new(false),
             remains: AtomicBool::new(false),
+            unanswered: AtomicBool::new(false),
             slot: AtomicU32::new(shunt_link::VACANT),
             kin: Kin::default(),
             link: AtomicPtr::new(null_mut()),

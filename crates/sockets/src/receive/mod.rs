@@ -32,7 +32,7 @@ pub mod usual;
 pub use attempt::drop_unread;
 pub use ends::{await_death, ended_by_death, has_ended, is_dying, is_dying_locked, owes};
 pub use native::{let_enter, Entering};
-pub use remains::{receive_remains, remaining};
+pub use remains::{before_end, receive_remains, remaining};
 pub use sources::{is_buffer, is_no_address, is_part, parts};
 
 /// What to receive into, and how.
@@ -255,6 +255,13 @@ fn receive_waiting(
                 Some(count) => return Outcome::Handled(count),
                 None => drained = true,
             },
+            Attempt::Gone if got == 0 && socket.unanswered.load(Relaxed) => {
+                let outcome = match goes_on {
+                    true => insist(socket, &mut patience, request),
+                    false => Outcome::Genuine(genuine()),
+                };
+                return before_end(socket, request, outcome);
+            }
             Attempt::Gone if goes_on => return insist(socket, &mut patience, request),
             // No lock of ours is waited for on the way there: a sleep would count as the kernel's.
             Attempt::Gone if entering.is_some() => return Outcome::Genuine(genuine()),

@@ -10,6 +10,8 @@ use super::native::rest_natively;
 use super::peek::PEEK;
 use super::sources::{how, parts};
 use super::Request;
+use crate::attach;
+use crate::outcome::Outcome;
 use crate::pool::Socket;
 use crate::send::wanted;
 use crate::wait::blocking::{other_number, Patience};
@@ -50,8 +52,19 @@ fn is_behind_tcp(socket: &Socket) -> bool {
     recv.consumer.as_ref().is_some_and(|consumer| consumer.words().is_behind_tcp())
 }
 
+/// A call on a stream that has left its ring, by which the kernel told of TCP's end: what is in the ring still comes
+/// before that.
+pub fn before_end(socket: &Socket, request: Request<'_>, outcome: Outcome) -> Outcome {
+    if !matches!(outcome, Outcome::Genuine(0) | Outcome::Handled(0)) {
+        return outcome;
+    }
+    attach::take_up_unanswered(socket);
+    receive_remains(socket, request).map_or(outcome, Outcome::Handled)
+}
+
 /// How much is left of it.
 pub fn remaining(socket: &Socket) -> u64 {
+    attach::take_up_unanswered(socket);
     if !socket.remains.load(Acquire) {
         return 0;
     }

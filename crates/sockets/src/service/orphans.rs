@@ -241,9 +241,13 @@ impl Work {
                             handles::shut_writing(fd);
                             attach::outgoing(orphan.link, orphan.slot).fin_is_sent();
                         }
-                        handles::close(fd);
                         kin.announce();
-                        kin.let_go();
+                        let number = kin.number();
+                        let stay = attach::Stay::at(orphan.link, orphan.slot, fd, number);
+                        if kin.let_go() && stay.is_some_and(attach::Stay::gives_up_unread) {
+                            handles::close_will_reset(fd);
+                        }
+                        handles::close(fd);
                     }
                     None => orphan.close(),
                 }

@@ -20,10 +20,16 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_killed_peer_are_read_by_parent_and_child,
     bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
     bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_closed,
+    bytes_of_a_peer_stopped_and_killed_are_read_where_the_stream_has_left_its_ring,
+    bytes_of_a_peer_stopped_and_killed_are_read_by_a_child_that_has_used_the_stream_before,
     bytes_of_a_peer_that_ends_as_its_reader_is_killed_are_read_by_that_ones_child,
     bytes_of_a_peer_that_closes_as_its_reader_is_killed_come_before_its_childs,
     a_death_that_left_bytes_unread_is_told_to_a_child,
     a_death_that_left_bytes_unread_is_told_to_the_child_of_a_parent_that_closed,
+    a_death_that_left_bytes_unread_is_told_to_the_child_of_a_parent_that_was_killed,
+    a_close_with_bytes_unread_by_the_last_of_two_resets_the_child_of_a_killed_peer,
+    a_close_with_bytes_unread_by_the_last_of_two_resets_the_child_of_a_stopped_and_killed_peer,
+    an_end_with_bytes_unread_of_the_last_of_two_resets_the_child_of_a_killed_peer,
     bytes_before_a_reset_survive_exec,
     bytes_between_a_fin_and_a_reset_survive_exec,
     bytes_before_a_reset_are_read_by_a_child,
@@ -304,6 +310,39 @@ fn bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_clo
     });
 }
 
+/// The peer does not answer when the stream leaves its ring in the middle of its life, and never will.
+fn bytes_of_a_peer_stopped_and_killed_are_read_where_the_stream_has_left_its_ring(a: &Actor) {
+    with_a_victim_of(a, |s, hit| {
+        hit("stop");
+        a.note("set", socket::set_int(s, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0));
+        hit("kill");
+        a.note("received", receive_to_end(s, SEED));
+        socket::close(s);
+    });
+}
+
+/// As the child came to it, the peer did not answer.
+fn bytes_of_a_peer_stopped_and_killed_are_read_by_a_child_that_has_used_the_stream_before(
+    a: &Actor,
+) {
+    with_a_victim_of(a, |s, hit| {
+        let (used, uses) = socket::pipe();
+        let (out, into) = socket::pipe();
+        hit("stop");
+        let child = a.child("reader", || {
+            io::recv(s, &mut [0], libc::MSG_PEEK | libc::MSG_DONTWAIT);
+            io::write(uses, b"!");
+            io::read(out, &mut [0; 1]);
+            a.note("received", receive_to_end(s, SEED));
+        });
+        io::read(used, &mut [0; 1]);
+        hit("kill");
+        io::write(into, b"!");
+        a.note("reader", wait_for(child));
+        socket::close(s);
+    });
+}
+
 /// The writer of so many streams that its library takes a while over them closes them in the moment in which their
 /// reader is killed, a child of which reads on. It ends then, or a child of its own `goes_on`.
 fn closed_as_their_reader_is_killed(a: &Actor, goes_on: bool) {
@@ -401,6 +440,116 @@ fn a_death_that_left_bytes_unread_is_told_to_the_child_of_a_parent_that_closed(a
         let child = a.child("reader", || process::exit_now(helpers::check(s, SEED, 0)));
         socket::close(s);
         a.note("reader", wait_for(child));
+    });
+}
+
+/// A process with a child that has its stream, and LEFT bytes sent: what that child is told once its parent was killed,
+/// by `act` of the other end, which is at a place.
+fn told_to_the_child_of_one_that_is_killed(a: &Actor, act: impl Fn(&Place)) {
+    let place = a.listen();
+    let reads = || {
+        let s = a.connect(&place);
+        a.warm_as_client(s);
+        send_all(s, SEED, LEFT, LEFT);
+        let (gone, stays) = socket::pipe();
+        let (begun, begins) = socket::pipe();
+        a.child("reader", || {
+            process::outlive_parent();
+            io::write(begins, b"!").value("a word");
+            socket::close(stays);
+            io::read(gone, &mut [0]);
+            a.note("received", receive_to_end(s, SEED));
+            a.note("again", io::recv(s, &mut [0], 0));
+        });
+        io::read(begun, &mut [0]);
+        a.tell(&process::pid().to_string());
+        socket::pipe_wait_for_ever(gone);
+    };
+    a.at_once(
+        || {
+            let (out, into) = socket::pipe();
+            let victim = a.child("victim", reads);
+            socket::close(into);
+            a.note("victim", wait_for(victim));
+            // The reader has it, too.
+            io::read(out, &mut [0]);
+        },
+        || act(&place),
+    );
+}
+
+/// The stream with that one, with all its bytes unread.
+fn not_read_yet(a: &Actor, place: &Place) -> Fd {
+    let s = socket::accept(place.fd).fd("accept");
+    a.warm_as_server(s);
+    a.until_readable(s, LEFT);
+    s
+}
+
+/// How that one is sent a signal, once it is as far.
+fn hit_the_one_told_of(a: &Actor) -> impl Fn(i32) {
+    let victim = a.hear().parse().expect("a process");
+    move |signal| _ = process::kill(victim, signal).value("kill")
+}
+
+/// Whoever is the other end dies, with all of that unread, while the parent is stopped.
+fn a_death_that_left_bytes_unread_is_told_to_the_child_of_a_parent_that_was_killed(a: &Actor) {
+    told_to_the_child_of_one_that_is_killed(a, |place| {
+        let (ready, is_ready) = socket::pipe();
+        let careless = a.child("careless", || {
+            let s = not_read_yet(a, place);
+            send_all(s, SEED, FIRST, FIRST);
+            io::write(is_ready, b"!").value("a word");
+            socket::pipe_wait_for_ever(socket::pipe().0);
+        });
+        let hit = hit_the_one_told_of(a);
+        io::read(ready, &mut [0]);
+        hit(libc::SIGSTOP);
+        process::kill(careless, libc::SIGKILL).value("kill");
+        a.note("careless", wait_for(careless));
+        hit(libc::SIGKILL);
+    });
+}
+
+/// A child has the stream as well, and gives it up by `end` when this process has.
+fn given_up_by_two(a: &Actor, s: Fd, end: impl Fn()) {
+    let (out, into) = socket::pipe();
+    let child = a.child("last", || {
+        io::read(out, &mut [0]);
+        end();
+    });
+    socket::close(s);
+    io::write(into, b"!");
+    a.note("last", wait_for(child));
+}
+
+fn a_close_with_bytes_unread_by_the_last_of_two_resets_the_child_of_a_killed_peer(a: &Actor) {
+    told_to_the_child_of_one_that_is_killed(a, |place| {
+        let s = not_read_yet(a, place);
+        let hit = hit_the_one_told_of(a);
+        hit(libc::SIGKILL);
+        given_up_by_two(a, s, || _ = socket::close(s));
+    });
+}
+
+fn a_close_with_bytes_unread_by_the_last_of_two_resets_the_child_of_a_stopped_and_killed_peer(
+    a: &Actor,
+) {
+    told_to_the_child_of_one_that_is_killed(a, |place| {
+        let s = not_read_yet(a, place);
+        let hit = hit_the_one_told_of(a);
+        hit(libc::SIGSTOP);
+        given_up_by_two(a, s, || _ = socket::close(s));
+        hit(libc::SIGKILL);
+    });
+}
+
+fn an_end_with_bytes_unread_of_the_last_of_two_resets_the_child_of_a_killed_peer(a: &Actor) {
+    told_to_the_child_of_one_that_is_killed(a, |place| {
+        let s = not_read_yet(a, place);
+        let hit = hit_the_one_told_of(a);
+        hit(libc::SIGKILL);
+        given_up_by_two(a, s, || process::exit_now(0));
     });
 }
 
