@@ -171,7 +171,8 @@ pub fn share_reader(socket: &Socket) {
         return;
     }
     let _held = socket.recv.lock();
-    if let (Mode::Attached, Some(link)) = (socket.mode(), socket.link()) {
+    let is_read = socket.mode() == Mode::Attached || socket.unanswered.load(Relaxed);
+    if let (true, Some(link)) = (is_read, socket.link()) {
         incoming(link, socket.slot.load(Relaxed)).share_reader(socket.kin.number());
     }
 }

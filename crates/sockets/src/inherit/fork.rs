@@ -256,6 +256,9 @@ fn open_all() {
             socket.kin.inherit(bell);
             socket.set_mode(Mode::Inherited);
             needed = true;
+        } else if socket.unanswered.load(Relaxed) {
+            // The slot is the parent's, which may close it.
+            socket.kin.inherit(-1);
         } else if socket.stage.load(Relaxed) != stage::YOUNG {
             // The parent's search is not ours; the child may search when it is alone.
             socket.stage.store(stage::YOUNG, Relaxed);

@@ -21,6 +21,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
     bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_closed,
     bytes_of_a_peer_stopped_and_killed_are_read_where_the_stream_has_left_its_ring,
+    bytes_of_a_peer_stopped_and_killed_are_read_by_a_child_forked_after_that,
     bytes_of_a_peer_stopped_and_killed_are_read_by_a_child_that_has_used_the_stream_before,
     bytes_of_a_peer_that_ends_as_its_reader_is_killed_are_read_by_that_ones_child,
     bytes_of_a_peer_that_closes_as_its_reader_is_killed_come_before_its_childs,
@@ -318,6 +319,19 @@ fn bytes_of_a_peer_stopped_and_killed_are_read_where_the_stream_has_left_its_rin
         hit("kill");
         a.note("received", receive_to_end(s, SEED));
         socket::close(s);
+    });
+}
+
+/// As before, and its parent has closed it when the peer is killed.
+fn bytes_of_a_peer_stopped_and_killed_are_read_by_a_child_forked_after_that(a: &Actor) {
+    with_a_victim_of(a, |s, hit| {
+        hit("stop");
+        a.note("set", socket::set_int(s, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0));
+        read_on_a_word(a, s, |read| {
+            socket::close(s);
+            hit("kill");
+            read();
+        });
     });
 }
 
