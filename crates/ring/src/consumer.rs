@@ -148,6 +148,12 @@ impl Consumer {
         self.cached_tail = self.head;
     }
 
+    /// Of such a ring: what is before `offset` was taken elsewhere. Whoever comes later, with what he knew before, moves nothing.
+    pub fn begin_at(&mut self, offset: u64) {
+        self.direction().consumer.head.fetch_max(offset, Relaxed);
+        self.follow();
+    }
+
     /// Takes `n` known bytes of such a ring, which were copied before; false if another process was
     /// first. Nobody writes in their place, so that no order is needed.
     pub fn claim(&mut self, n: usize) -> bool {

@@ -160,14 +160,10 @@ impl Reader {
         self.leave(words, offset, End::Stop)
     }
 
-    /// The bytes that a stop left are on TCP, all of them, or there were none.
+    /// The stop's bytes are on TCP, all of them.
     #[must_use]
     pub fn answered(&self, words: &impl Words) -> bool {
-        match end(words) {
-            Ok(End::Stop(from)) => words.tail() <= from,
-            Ok(End::Recalled(to)) => to <= words.up_at(),
-            _ => true,
-        }
+        !matches!(end(words), Ok(End::Stop(_) | End::Recalled(_)))
     }
 
     /// The descriptor is about to be closed in this process, and nothing is read any more.

@@ -150,6 +150,13 @@ pub fn become_checker(fd: Fd, seed: u64, from: usize) {
     process::exec(&[&program, "--helper", "check", fd, seed, &from.to_string()]).value("exec");
 }
 
+/// A program that does, in a child of vfork.
+pub fn start_checker_by_vfork(fd: Fd, seed: u64) -> process::Pid {
+    let (program, words) = (program(), [fd.to_string(), seed.to_string()]);
+    let [fd, seed] = &words;
+    process::vfork_exec(&program, &[&program, "--helper", "check", fd, seed, "0"])
+}
+
 /// Reads from byte `from` of a sequence to the end of the stream; 0 if they were right, 3 if an error
 /// came behind them, 5 if there was none and 6 if there was an error in their place.
 pub fn check(fd: Fd, seed: u64, from: usize) -> i32 {

@@ -65,6 +65,11 @@ impl Receiver {
         }
     }
 
+    /// What several processes may take from a ring that is written no more begins at `offset`.
+    pub fn begin_remains(&mut self, offset: u64) {
+        self.ring.begin_at(offset);
+    }
+
     /// Offset of the first byte not yet taken.
     #[inline(always)]
     pub fn head(&self) -> u64 {

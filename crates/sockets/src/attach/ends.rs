@@ -13,7 +13,7 @@ use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Words, WriterOn};
 use super::anew::look_anew;
 use super::fin::{drop_fin, fin_if_due, hold_fin};
 use super::leave::{await_answer, leave};
-use super::remains::{finish_for_dead, last_stay, put_behind_tcp, Stay};
+use super::remains::{finish_for_dead, former_slot_of_last, put_behind_tcp, FormerSlot};
 use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
 use super::writer::{go_down, leave_ring, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
@@ -49,6 +49,9 @@ pub fn abandon(socket: &'static Socket) {
         let mut send = socket.send.lock();
         recv.reset_pending = false;
         send.failed = None;
+        socket.given_up.store(true, Relaxed);
+        socket.remains.store(false, Relaxed);
+        socket.unanswered.store(false, Relaxed);
         if socket.mode() != Mode::Attached {
             return;
         }
@@ -360,8 +363,6 @@ fn peer_came(words: &impl Words) -> bool {
 
 /// What closing the last descriptor leaves to be done to the companion.
 pub struct Farewell {
-    /// Bytes were left unread to others who have it. Nobody reads them, if these are gone.
-    pub unread: bool,
     /// TCP would answer with a reset, because bytes were left unread.
     pub reset: bool,
     /// A FIN is to be sent before the close, which sends none while the peer holds a copy of the
@@ -448,7 +449,7 @@ fn fin_fits(socket: &Socket, recv: &mut RecvSide) -> bool {
 /// Ends the stream's stay in its slot; the caller closes the descriptor next. `alone`: no other
 /// process holds it.
 pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
-    let mut farewell = Farewell { unread: false, reset: false, fin: false, abort: false };
+    let mut farewell = Farewell { reset: false, fin: false, abort: false };
     let members = wait::epoll::forget_all(socket);
     if alone && socket.fd.load(Relaxed) >= 0 && !is_used_natively(socket) {
         // The kernel would go on to tell of them while the file is held by us: by a message that shows it, or by a call
@@ -475,8 +476,9 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     let mut send = socket.send.lock();
     let link = socket.link();
     let mut orphaned = false;
+    let is_its_own = socket.mode() != Mode::Inherited;
     let mut leaves_remains = socket.remains.load(Relaxed);
-    farewell.reset = last_stay(socket).is_some_and(Stay::gives_up_unread);
+    farewell.reset = former_slot_of_last(socket).is_some_and(FormerSlot::gives_up_unread);
     if let (true, Some(link)) = (attached, link) {
         held::show_locked(&mut send);
         let slot = socket.slot.load(Relaxed);
@@ -543,7 +545,16 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
             wait::epoll::drop_from_kernel(&members);
         }
     }
-    farewell.unread = !alone && Stay::of(socket).is_some_and(Stay::has_unread);
+    if !alone && is_its_own {
+        inherit::announce_on_tcp(socket);
+    }
+    // Others take from there what is not sent again.
+    leaves_remains |= !alone && socket.unanswered.load(Relaxed);
+    let former = FormerSlot::of(socket);
+    if socket.kin.let_go() && !alone {
+        // Whoever had it besides has let go meanwhile.
+        farewell.reset |= former.is_some_and(FormerSlot::gives_up_unread);
+    }
     socket.set_mode(Mode::Free);
     socket.link.store(null_mut(), SeqCst);
     if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {

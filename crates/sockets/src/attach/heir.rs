@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 use shunt_carriers::shm::{copy_published, incoming, outgoing};
 use shunt_carriers::{Part, Sender as _, Sent};
 use shunt_link::Link;
-use shunt_os::{handles, tcp};
+use shunt_os::{handles, raw, tcp};
 use shunt_stream::{End, ReaderDied, Words, Writer, WriterOn, OFFSET_MAX};
 
 use super::writer::PIECE_BYTES;
@@ -40,6 +40,7 @@ pub fn finish_for_dead_writer(socket: &Socket) -> bool {
 /// Whether the process that read the ring was killed, and nobody shares its end: what is unread there nobody reads.
 fn has_died(fd: i32, link: &Link, slot: u32) -> bool {
     tcp::peer_has_ended(fd)
+        && !raw::runs(link.peer_pid)
         && !outgoing(link, slot).reader_shares()
         && !incoming(link, slot).writer_shut()
 }

@@ -40,7 +40,9 @@ pub use fin::{
 };
 pub use heir::finish_for_dead_writer;
 pub use leave::{leave, leave_all, leave_closing, leave_soon, settle_on_tcp};
-pub use remains::{reset_if_stranded, share_remains, take_up_remains, take_up_unanswered, Stay};
+pub use remains::{
+    reset_if_stranded, share_remains, take_up_remains, take_up_unanswered, FormerSlot,
+};
 pub use room::{sizes_changed, widen_room, WINDOW_UNSET};
 pub use shunt_carriers::shm::{incoming, outgoing};
 pub use stop::{

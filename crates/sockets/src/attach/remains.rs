@@ -99,7 +99,7 @@ fn has_some(consumer: &mut shm::Receiver) -> bool {
 /// What the ring has left begins at `offset`, behind the bytes that TCP has still.
 fn begin_behind(words: &shm::SlotWords, recv: &mut RecvSide, offset: u64, on_tcp: u64) {
     if let Some(consumer) = &mut recv.consumer {
-        consumer.cross_to(offset);
+        consumer.begin_remains(offset);
     }
     if on_tcp > 0 {
         words.set_behind_tcp();
@@ -135,7 +135,9 @@ pub fn take_up_remains(socket: &Socket, nobody_reads: bool) {
             let _ = end_for_dead(socket, &words, &mut recv);
         }
         socket.remains.store(is_its && is_left(&words), Release);
-        socket.unanswered.store(is_its && is_unanswered(&words), Relaxed);
+        let is_open = matches!(End::decode(words.end()), Ok(End::Open | End::Seen));
+        let is_awaited = is_unanswered(&words) || nobody_reads && is_open;
+        socket.unanswered.store(is_its && is_awaited, Relaxed);
     }
 }
 
@@ -154,7 +156,8 @@ fn take_up_rest(socket: &Socket) {
     let Some(link) = socket.link() else { return };
     let words = incoming(link, socket.slot.load(Relaxed));
     let is_its = socket.mode() == Mode::Left && is_its_slot(socket, &words);
-    if is_its && is_unanswered(&words) {
+    // A writer that lives says so once it has sent again, or begins to once it has heard that a reader died.
+    if is_its && !matches!(End::decode(words.end()), Ok(End::Idle | End::Agreed | End::Down(_))) {
         if !has_ended(socket) {
             return;
         }
@@ -181,7 +184,7 @@ fn is_its_slot(socket: &Socket, words: &shm::SlotWords) -> bool {
 /// Where a stream that several processes have, or had, was on a ring, for the last of them: what it knows is in the words
 /// alone.
 #[derive(Clone, Copy)]
-pub struct Stay {
+pub struct FormerSlot {
     link: &'static Link,
     slot: u32,
     fd: i32,
@@ -189,16 +192,21 @@ pub struct Stay {
     number: u32,
 }
 
-impl Stay {
-    /// `None` if there was none, or nobody has shared it.
-    pub fn of(socket: &Socket) -> Option<Stay> {
-        let link = socket.link()?;
-        Stay::at(link, socket.slot.load(Relaxed), socket.fd.load(Relaxed), socket.kin.number())
+impl FormerSlot {
+    /// `None` if there was none, or nobody has shared it, or the connection is another one by now.
+    pub fn of(socket: &Socket) -> Option<FormerSlot> {
+        let link = socket.link().filter(|_| !socket.given_up.load(Relaxed))?;
+        FormerSlot::at(
+            link,
+            socket.slot.load(Relaxed),
+            socket.fd.load(Relaxed),
+            socket.kin.number(),
+        )
     }
 
-    /// As [`Stay::of`], of one that its process has closed, but for a descriptor of ours.
-    pub fn at(link: &'static Link, slot: u32, fd: i32, number: u32) -> Option<Stay> {
-        (number != 0 && slot != VACANT).then_some(Stay { link, slot, fd, number })
+    /// As [`FormerSlot::of`], of one that its process has closed, but for a descriptor of ours.
+    pub fn at(link: &'static Link, slot: u32, fd: i32, number: u32) -> Option<FormerSlot> {
+        (number != 0 && slot != VACANT).then_some(FormerSlot { link, slot, fd, number })
     }
 
     /// Whether bytes that were in the ring are unread, as far as the words tell. The last close is a reset then.
@@ -217,7 +225,7 @@ impl Stay {
             }
     }
 
-    /// As [`Stay::has_unread`], right before that close: the writer is told.
+    /// As [`FormerSlot::has_unread`], right before that close: the writer is told.
     pub fn gives_up_unread(self) -> bool {
         let is_given_up = self.has_unread();
         if is_given_up {
@@ -228,10 +236,10 @@ impl Stay {
 }
 
 /// Of a stream that this process has on no ring, and no other has any more.
-pub(super) fn last_stay(socket: &Socket) -> Option<Stay> {
+pub(super) fn former_slot_of_last(socket: &Socket) -> Option<FormerSlot> {
     let is_last =
         matches!(socket.mode(), Mode::Inherited | Mode::Left) && inherit::is_sole_holder(socket);
-    Stay::of(socket).filter(|_| is_last)
+    FormerSlot::of(socket).filter(|_| is_last)
 }
 
 /// Ends the ring of a writer that has died, in a process that knows of the stream's state by the words alone. What TCP
@@ -243,6 +251,7 @@ fn end_for_dead(
 ) -> Result<(), Broken> {
     let fd = socket.fd.load(Relaxed);
     let on_tcp = tcp::readable(fd).unwrap_or(0);
+    words.show_held();
     let mut reader = Reader::take_over(words)?;
     let (up_at, tail) = (words.up_at(), words.tail());
     let begins = match (reader.on(), End::decode(words.end())?) {

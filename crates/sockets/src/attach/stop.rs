@@ -13,7 +13,7 @@ use shunt_stream::{End, ReaderOn, Words, WriterOn};
 use super::ends::{break_stream, have_ended};
 use super::fin::fin_if_due;
 use super::leave::stop_reading;
-use super::remains::{last_stay, Stay};
+use super::remains::{former_slot_of_last, FormerSlot};
 use super::{leave_ring, resend, say, wake_own, Broken};
 use crate::pool::{self, Mode, RecvSide, SendSide, Socket};
 use crate::send::held;
@@ -198,11 +198,11 @@ fn reset_unread_of(socket: &'static Socket) {
 
 /// This process ends, and lets go of a stream that others may have.
 pub fn let_go_at_end(socket: &'static Socket) {
-    let stay = Stay::of(socket);
+    let stay = FormerSlot::of(socket);
     // Only now it may have it alone.
     match (socket.kin.let_go(), socket.mode()) {
         (true, Mode::Attached) => reset_unread_of(socket),
-        (true, _) if stay.is_some_and(Stay::gives_up_unread) => {
+        (true, _) if stay.is_some_and(FormerSlot::gives_up_unread) => {
             handles::close_will_reset(socket.fd.load(Relaxed));
         }
         _ => {}
@@ -227,7 +227,7 @@ fn let_readers_take(socket: &Socket) {
 pub fn reset_unread_at_exec(socket: &Socket) {
     let fd = socket.fd.load(Relaxed);
     let unread = leaves_unread_at_end(socket) == Some(true)
-        || last_stay(socket).is_some_and(Stay::has_unread);
+        || former_slot_of_last(socket).is_some_and(FormerSlot::has_unread);
     if unread && handles::lingers(fd).is_none() {
         handles::close_will_reset(fd);
         socket.resets_at_exec.store(true, Relaxed);

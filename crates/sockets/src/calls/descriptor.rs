@@ -168,16 +168,9 @@ fn farewell(index: u32, socket: &'static Socket, alone: bool) -> attach::Farewel
         // moment.
         attach::leave_closing(index);
     }
-    // What its owner has on a ring is there still.
-    let is_its_own = socket.mode() != Mode::Inherited;
-    let mut farewell = attach::detach(socket, alone);
+    let farewell = attach::detach(socket, alone);
     // One that the service thread went to meanwhile.
     search::stop_waiting(socket);
-    if !alone && is_its_own {
-        inherit::announce_on_tcp(socket);
-    }
-    // Others may have let go meanwhile.
-    farewell.reset |= socket.kin.let_go() && farewell.unread;
     socket.aliases.lock().clear();
     socket.close_entry();
     socket.generation.fetch_add(1, Relaxed);
@@ -328,6 +321,10 @@ pub fn copied(pidfd: c_int, fd: c_int) {
 /// Somebody whom we cannot follow is about to use the stream.
 pub(super) fn touch_or_leave(index: u32, reason: Reason) {
     let socket = pool::get(index);
+    if matches!(reason, Reason::Exec | Reason::PassedDescriptor) {
+        // Who has it then does not tell when it is closed.
+        socket.kin.note_passed();
+    }
     match socket.mode() {
         Mode::Inherited => inherit::touch(index),
         _ => attach::leave(index, reason),

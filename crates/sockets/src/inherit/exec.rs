@@ -74,7 +74,8 @@ fn prepare_exec(in_place: Option<Image>) {
             // rendezvous is the parent's descriptor: not ours to close.)
             Mode::Plain if vfork => socket.pinned.store(true, SeqCst),
             Mode::Plain => attach::leave(index, Reason::Exec),
-            Mode::Inherited if !vfork => touch(index),
+            // Of one that is gone nobody can be the heir here.
+            Mode::Inherited if !vfork || socket.kin.ask_owner() => touch(index),
             // It left with a set, or long ago: a child that has not used it yet could not ask any more.
             Mode::Left => {
                 announce_on_tcp(socket);

@@ -66,7 +66,7 @@ pub struct Kin {
     /// While inherited: the process whose it is, and the bell of its service thread.
     owner: AtomicI32,
     owner_bell: AtomicI32,
-    /// Its process has given it away before it was open at a fork.
+    /// Its process has given it away, perhaps before it was open at a fork.
     passed: AtomicBool,
 }
 
@@ -117,23 +117,26 @@ impl Kin {
 
     /// A stream is about to be given to a process that may be a stranger. To those who have it from a fork it is
     /// never theirs alone again.
-    pub(super) fn note_passed(&self) {
-        match self.member() {
-            Some(member) => _ = member.state.fetch_or(PASSED, SeqCst),
-            None => self.passed.store(true, Relaxed),
+    pub fn note_passed(&self) {
+        // Who counts a child at this moment looks for that once it has a number.
+        self.passed.store(true, SeqCst);
+        if let Some(member) = self.member() {
+            member.state.fetch_or(PASSED, SeqCst);
         }
     }
 
     /// This process has closed it, or is about to. Whether it was shared, and no other can have it any more.
     pub fn let_go(&self) -> bool {
-        let member = self.member();
-        let state = match (self.owner(), member) {
-            (0, Some(member)) => member.state.fetch_or(CLOSED, SeqCst),
-            (_, member) => member.map_or(0, |member| member.state.load(SeqCst)),
+        let Some(member) = self.member() else {
+            self.forget();
+            return false;
         };
-        let is_last = member.is_some_and(|it| it.holders.fetch_sub(1, AcqRel) == 1);
+        if self.is_owner() {
+            member.state.fetch_or(CLOSED, SeqCst);
+        }
+        let is_last = member.holders.fetch_sub(1, SeqCst) == 1;
         self.forget();
-        is_last && state & PASSED == 0
+        is_last && member.state.load(SeqCst) & PASSED == 0
     }
 
     /// This process ends, and an heir is to finish what it has not.
@@ -242,11 +245,11 @@ impl Kin {
             let number = family.next.fetch_add(1, Relaxed) + 1;
             let member = family.members.get(number as usize)?;
             member.holders.store(1, Release);
-            if self.passed.load(Relaxed) {
-                member.state.fetch_or(PASSED, SeqCst);
-            }
             // Who tags a set stores that and then looks for its number (`may_tag`).
             self.number.store(number, SeqCst);
+            if self.passed.load(SeqCst) {
+                member.state.fetch_or(PASSED, SeqCst);
+            }
         }
         self.hold(true);
         let member = self.member()?;

@@ -148,6 +148,8 @@ pub struct Socket {
     /// On TCP for good, and its writer was still to send again what this reader had left: if it dies before, those bytes
     /// are taken from the ring once TCP has ended.
     pub unanswered: AtomicBool,
+    /// The program has broken the connection off by connect(2), and may have made another.
+    pub given_up: AtomicBool,
     pub slot: AtomicU32,
     pub kin: Kin,
     pub link: AtomicPtr<Link>,
@@ -251,6 +253,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.resets_at_exec.store(false, Relaxed);
     socket.remains.store(false, Relaxed);
     socket.unanswered.store(false, Relaxed);
+    socket.given_up.store(false, Relaxed);
     // SYNC mode -> Socket::mode(): the fields above are seen by who sees the mode.
     socket.mode.store(Mode::Plain as u8, Release);
     Some(index)
@@ -366,6 +369,7 @@ impl Socket {
             resets_at_exec: AtomicBool::new(false),
             remains: AtomicBool::new(false),
             unanswered: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             slot: AtomicU32::new(shunt_link::VACANT),
             kin: Kin::default(),
             link: AtomicPtr::new(null_mut()),

@@ -52,14 +52,20 @@ fn is_behind_tcp(socket: &Socket) -> bool {
     recv.consumer.as_ref().is_some_and(|consumer| consumer.words().is_behind_tcp())
 }
 
-/// A call on a stream that has left its ring, by which the kernel told of TCP's end: what is in the ring still comes
-/// before that.
+/// A call on a stream that has left its ring, by which the kernel told of TCP's end, or of a reset: what is in the ring
+/// still comes before that.
 pub fn before_end(socket: &Socket, request: Request<'_>, outcome: Outcome) -> Outcome {
-    if !matches!(outcome, Outcome::Genuine(0) | Outcome::Handled(0)) {
-        return outcome;
-    }
+    let was_reset = match outcome {
+        Outcome::Genuine(0) | Outcome::Handled(0) => false,
+        Outcome::Failed(libc::ECONNRESET) => true,
+        Outcome::Genuine(-1) if shunt_os::errno() == libc::ECONNRESET => true,
+        _ => return outcome,
+    };
     attach::take_up_unanswered(socket);
-    receive_remains(socket, request).map_or(outcome, Outcome::Handled)
+    let Some(some) = receive_remains(socket, request) else { return outcome };
+    // The kernel tells of it once.
+    socket.recv.lock().reset_pending |= was_reset;
+    Outcome::Handled(some)
 }
 
 /// How much is left of it.

@@ -60,6 +60,7 @@ fn says_something(control: i32, limit: u64) -> bool {
 }
 
 fn leave(index: u32) {
+    pool::get(index).kin.note_passed();
     match pool::get(index).mode() {
         Mode::Inherited => inherit::touch(index),
         _ => while !attach::leave_soon(&[index], Reason::PassedDescriptor).is_empty() {},

@@ -437,6 +437,7 @@ impl Work {
     fn serve(&mut self, request: Request) {
         match request {
             Request::Meet { index, generation, control, came } => {
+                let _no_fork = inherit::no_fork();
                 self.greet(index, generation, control, came);
             }
             Request::Offer { index, generation, link, tried } => {

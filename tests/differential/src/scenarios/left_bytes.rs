@@ -23,6 +23,9 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_peer_stopped_and_killed_are_read_where_the_stream_has_left_its_ring,
     bytes_of_a_peer_stopped_and_killed_are_read_by_a_child_forked_after_that,
     bytes_of_a_peer_stopped_and_killed_are_read_by_a_child_that_has_used_the_stream_before,
+    bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_was_killed,
+    bytes_of_a_peer_stopped_and_killed_come_before_its_reset,
+    bytes_in_a_ring_are_read_by_a_program_that_a_child_starts_by_vfork,
     bytes_of_a_peer_that_ends_as_its_reader_is_killed_are_read_by_that_ones_child,
     bytes_of_a_peer_that_closes_as_its_reader_is_killed_come_before_its_childs,
     a_death_that_left_bytes_unread_is_told_to_a_child,
@@ -177,27 +180,24 @@ fn with_a_victim_of(a: &Actor, step: impl Fn(Fd, &dyn Fn(&str))) {
             a.until_readable(accepted, LEFT);
         },
     );
-    let kill = || {
-        process::kill(victim, libc::SIGKILL);
-        a.note("victim", wait_for(victim));
-    };
-    a.at_once(
-        || {
-            if a.hear() == "stop" {
-                process::kill(victim, libc::SIGSTOP).value("kill");
-                a.tell("done");
-                assert_eq!(a.hear(), "kill");
-            }
-            kill();
-            a.tell("done");
-        },
-        || {
-            step(accepted, &|how| {
-                a.tell(how);
-                assert_eq!(a.hear(), "done");
-            });
-        },
-    );
+    a.at_once(|| stopped_and_killed_when_told(a, victim), || step(accepted, &|how| hit(a, how)));
+}
+
+fn stopped_and_killed_when_told(a: &Actor, victim: Pid) {
+    if a.hear() == "stop" {
+        process::kill(victim, libc::SIGSTOP).value("kill");
+        a.tell("done");
+        assert_eq!(a.hear(), "kill");
+    }
+    process::kill(victim, libc::SIGKILL);
+    a.note("victim", wait_for(victim));
+    a.tell("done");
+}
+
+/// Has the other side do that.
+fn hit(a: &Actor, how: &str) {
+    a.tell(how);
+    assert_eq!(a.hear(), "done");
 }
 
 fn bytes_of_a_killed_peer_are_read_by_a_child(a: &Actor) {
@@ -353,6 +353,71 @@ fn bytes_of_a_peer_stopped_and_killed_are_read_by_a_child_that_has_used_the_stre
         hit("kill");
         io::write(into, b"!");
         a.note("reader", wait_for(child));
+        socket::close(s);
+    });
+}
+
+/// Its parent had the ring to the last, and neither of them was asked.
+fn bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_was_killed(a: &Actor) {
+    let place = a.listen();
+    let (used, uses) = socket::pipe();
+    let (out, into) = socket::pipe();
+    let (ended, ends) = socket::pipe();
+    let owns = || {
+        let s = not_read_yet(a, &place);
+        a.child("reader", || {
+            process::outlive_parent();
+            io::write(uses, b"!").value("a word");
+            io::read(out, &mut [0]);
+            io::recv(s, &mut [0], libc::MSG_PEEK | libc::MSG_DONTWAIT);
+            io::write(uses, b"!").value("a word");
+            io::read(out, &mut [0]);
+            a.note("received", receive_to_end(s, SEED));
+            io::write(ends, b"!").value("a word");
+        });
+        socket::pipe_wait_for_ever(socket::pipe().0);
+    };
+    a.at_once(
+        || {
+            let victim = writes_and_waits(a, &place);
+            stopped_and_killed_when_told(a, victim);
+        },
+        || {
+            let owner = a.child("owner", owns);
+            io::read(used, &mut [0]);
+            hit(a, "stop");
+            process::kill(owner, libc::SIGKILL).value("kill");
+            a.note("owner", wait_for(owner));
+            io::write(into, b"!").value("a word");
+            io::read(used, &mut [0]);
+            hit(a, "kill");
+            io::write(into, b"!").value("a word");
+            io::read(ended, &mut [0]);
+        },
+    );
+}
+
+/// A thread sleeps for them in a receive, or is about to, as the peer is killed with bytes of this side unread.
+fn bytes_of_a_peer_stopped_and_killed_come_before_its_reset(a: &Actor) {
+    with_a_victim_of(a, |s, hit| {
+        hit("stop");
+        a.note("set", socket::set_int(s, libc::SOL_SOCKET, libc::SO_PEEK_OFF, 0));
+        io::send(s, b"never read", 0).value("send");
+        let reader = std::thread::spawn(move || receive_to_end(s, SEED));
+        hit("kill");
+        a.note("received", reader.join().expect("a thread"));
+        socket::close(s);
+    });
+}
+
+/// The parent has them, and the child, which has not used the stream, knows of them by its parent alone.
+fn bytes_in_a_ring_are_read_by_a_program_that_a_child_starts_by_vfork(a: &Actor) {
+    let s = written_and_closed(a);
+    a.server(|| {
+        let child = a.child("starter", || {
+            a.note("program", wait_for(helpers::start_checker_by_vfork(s, SEED)));
+        });
+        a.note("starter", wait_for(child));
         socket::close(s);
     });
 }
