@@ -548,9 +548,11 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     if !alone && is_its_own {
         inherit::announce_on_tcp(socket);
     }
-    // Others take from there what is not sent again.
-    leaves_remains |= !alone && socket.unanswered.load(Relaxed);
+    let is_being_shown = alone && !orphaned && is_being_shown(socket);
     let former = FormerSlot::of(socket);
+    // Others take from there what is not sent again.
+    leaves_remains |=
+        !alone && socket.unanswered.load(Relaxed) && former.is_some_and(FormerSlot::has_unread);
     if socket.kin.let_go() && !alone {
         // Whoever had it besides has let go meanwhile.
         farewell.reset |= former.is_some_and(FormerSlot::gives_up_unread);
@@ -578,7 +580,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     *recv = RecvSide::new();
     *send = SendSide::new();
     let fd = socket.fd.load(Relaxed);
-    if alone && !orphaned && is_being_shown(socket) {
+    if is_being_shown {
         let lingers = handles::lingers(fd);
         let unread = tcp::readable(fd).is_ok_and(|bytes| bytes > 0);
         farewell.abort = farewell.reset || lingers == Some(0) || unread;

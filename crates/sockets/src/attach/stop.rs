@@ -198,11 +198,11 @@ fn reset_unread_of(socket: &'static Socket) {
 
 /// This process ends, and lets go of a stream that others may have.
 pub fn let_go_at_end(socket: &'static Socket) {
-    let stay = FormerSlot::of(socket);
+    let former = FormerSlot::of(socket);
     // Only now it may have it alone.
     match (socket.kin.let_go(), socket.mode()) {
         (true, Mode::Attached) => reset_unread_of(socket),
-        (true, _) if stay.is_some_and(FormerSlot::gives_up_unread) => {
+        (true, _) if former.is_some_and(FormerSlot::gives_up_unread) => {
             handles::close_will_reset(socket.fd.load(Relaxed));
         }
         _ => {}

@@ -243,8 +243,8 @@ impl Work {
                         }
                         kin.announce();
                         let number = kin.number();
-                        let stay = attach::FormerSlot::at(orphan.link, orphan.slot, fd, number);
-                        if kin.let_go() && stay.is_some_and(attach::FormerSlot::gives_up_unread) {
+                        let former = attach::FormerSlot::at(orphan.link, orphan.slot, fd, number);
+                        if kin.let_go() && former.is_some_and(attach::FormerSlot::gives_up_unread) {
                             handles::close_will_reset(fd);
                         }
                         handles::close(fd);
