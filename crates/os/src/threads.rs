@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use core::arch::asm;
-use core::ffi::c_char;
+use core::ffi::{c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 
@@ -28,6 +28,25 @@ pub fn start() {
     // SAFETY: two NUL-terminated names.
     let found = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name, c"GLIBC_PRIVATE".as_ptr()) };
     COUNT.store(found.cast(), Relaxed);
+}
+
+/// The size of a thread's stack, in bytes, of which `own` are the thread's: glibc takes the thread-local storage of the
+/// program and its libraries from there, too, which may be more than a small stack has (pthread_attr_setstacksize(3)).
+pub fn stack_with(own: usize) -> usize {
+    const PTHREAD_STACK_MIN: usize = 16 * 1024;
+    let name = c"__pthread_get_minstack".as_ptr();
+    // SAFETY: two NUL-terminated names.
+    let found = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name, c"GLIBC_PRIVATE".as_ptr()) };
+    if found.is_null() {
+        return own;
+    }
+    // SAFETY: glibc's function, of which the name is known; it looks at no attribute.
+    let least = unsafe {
+        core::mem::transmute::<*mut c_void, extern "C" fn(*const libc::pthread_attr_t) -> usize>(
+            found,
+        )
+    };
+    own + least(core::ptr::null()).saturating_sub(PTHREAD_STACK_MIN)
 }
 
 /// Whether the caller has a thread's data. A child that clone(2) gave a thread pointer to zeros of its own

@@ -223,7 +223,7 @@ fn spawn(service: &'static Service) -> bool {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         libc::pthread_attr_init(&mut attributes);
-        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        libc::pthread_attr_setstacksize(&mut attributes, threads::stack_with(STACK_BYTES));
         service.begun.store(0, SeqCst);
         let made = libc::pthread_create(&mut thread, &attributes, body, argument);
         libc::pthread_attr_destroy(&mut attributes);

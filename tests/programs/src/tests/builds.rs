@@ -89,6 +89,16 @@ pub fn programs_with_a_second_library_echo(stage: &Stage) -> Outcome {
     echo_with(stage, &library)
 }
 
+/// Of what a small stack has glibc takes nearly all for it, or more than all, as of BIRD's.
+pub fn programs_with_much_storage_for_each_thread_echo(stage: &Stage) -> Outcome {
+    for bytes in [120_000, 123_000, 200_000] {
+        let size = format!("-DBYTES={bytes}");
+        let name = format!("local{bytes}.so");
+        echo_with(stage, &compiled(stage, &name, "local.c", &[&size, "-shared", "-fPIC"])?)?;
+    }
+    Ok(())
+}
+
 /// An allocator gets memory by calls of its own, also while ours is made ready.
 fn echo_with_allocator(stage: &Stage, file: &str, package: &str) -> Outcome {
     let library = format!("/usr/lib/{}-linux-gnu/{file}", std::env::consts::ARCH);

@@ -44,6 +44,7 @@ pub const ALL: &[Test] = tests![
     languages::java_selects_over_many_channels,
     builds::programs_with_address_sanitizer_echo,
     builds::programs_with_a_second_library_echo,
+    builds::programs_with_much_storage_for_each_thread_echo,
     builds::programs_with_jemalloc_preloaded_echo,
     builds::programs_with_tcmalloc_preloaded_echo,
     builds::programs_of_32_and_64_bits_echo,
