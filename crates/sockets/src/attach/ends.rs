@@ -553,11 +553,11 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
     // Others take from there what is not sent again.
     leaves_remains |=
         !alone && socket.unanswered.load(Relaxed) && former.is_some_and(FormerSlot::has_unread);
+    socket.set_mode(Mode::Free);
     if socket.kin.let_go() && !alone {
         // Whoever had it besides has let go meanwhile.
         farewell.reset |= former.is_some_and(FormerSlot::gives_up_unread);
     }
-    socket.set_mode(Mode::Free);
     socket.link.store(null_mut(), SeqCst);
     if let (true, Some(link)) = (socket.slot.load(Relaxed) != VACANT, link) {
         let slot = socket.slot.swap(VACANT, SeqCst);

@@ -130,6 +130,11 @@ pub fn take_up_remains(socket: &Socket, nobody_reads: bool) {
     if let Some(link) = socket.link() {
         let words = incoming(link, socket.slot.load(Relaxed));
         let is_its = is_its_slot(socket, &words);
+        if is_its && nobody_reads {
+            // A writer that has not heard of that may come to the ring no more; it is there, if this says so.
+            let (agreed, idle) = (End::Agreed.encode(), End::Idle.encode());
+            let _ = words.end_cas(agreed, idle);
+        }
         if is_its && nobody_reads && !is_left(&words) && has_ended(socket) {
             // The parent is gone as well, or was on its way when the writer died.
             let _ = end_for_dead(socket, &words, &mut recv);

@@ -87,7 +87,11 @@ pub unsafe fn receive_messages(
             }
         }
         Found::Attached(..) => {}
-        Found::Left(socket) if receive::remaining(socket) > 0 || attach::is_reset_owed(socket) => {
+        Found::Left(socket)
+            if receive::remaining(socket) > 0
+                || socket.unanswered.load(Relaxed)
+                || attach::is_reset_owed(socket) =>
+        {
             if let Some(pending) = attach::take_error(socket) {
                 return Outcome::Failed(pending);
             }

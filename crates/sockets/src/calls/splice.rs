@@ -31,16 +31,19 @@ pub fn splice(
     if is_reset_by_death(input) {
         return Outcome::Failed(libc::ECONNRESET);
     }
-    let from = leave(input);
+    let from_a_ring = leave(input).is_some() || may_come_to_a_ring(input);
     let to = leave(out);
-    match (from, to) {
-        (Some(_), _) => from_ring(input, out, len, flags),
-        (None, Some(index)) => behind_ring(index, out, len, genuine),
-        (None, None) if ends_before_its_wait(began, input, out, flags) => {
-            Outcome::Failed(libc::EINTR)
-        }
-        (None, None) => Outcome::PassThrough,
+    match to {
+        _ if from_a_ring => from_ring(input, out, len, flags),
+        Some(index) => behind_ring(index, out, len, genuine),
+        None if ends_before_its_wait(began, input, out, flags) => Outcome::Failed(libc::EINTR),
+        None => Outcome::PassThrough,
     }
+}
+
+/// Whether a stream that has left its ring may have to take from there what its writer does not send again.
+fn may_come_to_a_ring(fd: c_int) -> bool {
+    matches!(table::get(fd), Entry::Socket(index) if pool::get(index).unanswered.load(Relaxed))
 }
 
 fn ends_before_its_wait(began: Handled, input: c_int, out: c_int, flags: c_uint) -> bool {

@@ -135,8 +135,9 @@ impl Kin {
             member.state.fetch_or(CLOSED, SeqCst);
         }
         let is_last = member.holders.fetch_sub(1, SeqCst) == 1;
+        let was_passed = self.passed.load(SeqCst) || member.state.load(SeqCst) & PASSED != 0;
         self.forget();
-        is_last && member.state.load(SeqCst) & PASSED == 0
+        is_last && !was_passed
     }
 
     /// This process ends, and an heir is to finish what it has not.
