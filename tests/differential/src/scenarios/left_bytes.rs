@@ -186,6 +186,8 @@ fn with_a_victim_of(a: &Actor, step: impl Fn(Fd, &dyn Fn(&str))) {
 fn stopped_and_killed_when_told(a: &Actor, victim: Pid) {
     if a.hear() == "stop" {
         process::kill(victim, libc::SIGSTOP).value("kill");
+        // All of its threads: one that runs on might send some of its bytes again.
+        assert!(process::wait_until_stopped(victim));
         a.tell("done");
         assert_eq!(a.hear(), "kill");
     }
