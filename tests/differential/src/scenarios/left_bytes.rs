@@ -89,9 +89,7 @@ fn bytes_of_a_peer_that_closed_survive_exec_in_place(a: &Actor) {
         },
         || {
             let child = a.child("server", || {
-                let s = socket::accept(place.fd).fd("accept");
-                a.warm_as_server(s);
-                a.until_readable(s, LEFT);
+                let s = not_read_yet(a, &place);
                 a.note("first", receive(s, SEED, FIRST, FIRST));
                 helpers::become_checker(s, SEED, FIRST);
             });
@@ -122,6 +120,14 @@ fn bytes_of_a_peer_that_closed_are_read_by_a_child(a: &Actor) {
 }
 
 /// The client's stream is a process' that is gone when the server's `reader` gets it.
+/// The stream with one that has written, with all its bytes unread.
+fn not_read_yet(a: &Actor, place: &Place) -> Fd {
+    let s = socket::accept(place.fd).fd("accept");
+    a.warm_as_server(s);
+    a.until_readable(s, LEFT);
+    s
+}
+
 fn after_an_exit(a: &Actor, reader: impl Fn(Fd)) {
     let place = a.listen();
     let mut accepted = -1;
@@ -175,9 +181,7 @@ fn with_a_victim_of(a: &Actor, step: impl Fn(Fd, &dyn Fn(&str))) {
             victim = writes_and_waits(a, &place);
         },
         || {
-            accepted = socket::accept(place.fd).fd("accept");
-            a.warm_as_server(accepted);
-            a.until_readable(accepted, LEFT);
+            accepted = not_read_yet(a, &place);
         },
     );
     a.at_once(|| stopped_and_killed_when_told(a, victim), || step(accepted, &|how| hit(a, how)));
@@ -222,9 +226,7 @@ fn alone_with_bytes_of_a_killed_peer(a: &Actor, step: impl FnOnce(Fd)) {
         },
         || {
             let child = a.child("server", || {
-                let s = socket::accept(place.fd).fd("accept");
-                a.warm_as_server(s);
-                a.until_readable(s, LEFT);
+                let s = not_read_yet(a, &place);
                 a.tell("kill");
                 assert_eq!(a.hear(), "done");
                 a.until(s, libc::POLLRDHUP);
@@ -424,6 +426,16 @@ fn bytes_in_a_ring_are_read_by_a_program_that_a_child_starts_by_vfork(a: &Actor)
     });
 }
 
+/// A victim, which `reads`, and a child of it, both of which are waited for.
+fn outlived_by_a_child(a: &Actor, reads: impl FnOnce()) {
+    let (out, into) = socket::pipe();
+    let victim = a.child("victim", reads);
+    socket::close(into);
+    a.note("victim", wait_for(victim));
+    // The child has it, too.
+    io::read(out, &mut [0]);
+}
+
 /// The writer of so many streams that its library takes a while over them closes them in the moment in which their
 /// reader is killed, a child of which reads on. It ends then, or a child of its own `goes_on`.
 fn closed_as_their_reader_is_killed(a: &Actor, goes_on: bool) {
@@ -477,14 +489,7 @@ fn closed_as_their_reader_is_killed(a: &Actor, goes_on: bool) {
         }
     };
     a.at_once(
-        || {
-            let (out, into) = socket::pipe();
-            let victim = a.child("victim", reads);
-            socket::close(into);
-            a.note("victim", wait_for(victim));
-            // The reader has it, too.
-            io::read(out, &mut [0]);
-        },
+        || outlived_by_a_child(a, reads),
         || a.note("writer", wait_for(a.child("writer", writes))),
     );
 }
@@ -546,25 +551,7 @@ fn told_to_the_child_of_one_that_is_killed(a: &Actor, act: impl Fn(&Place)) {
         a.tell(&process::pid().to_string());
         socket::pipe_wait_for_ever(gone);
     };
-    a.at_once(
-        || {
-            let (out, into) = socket::pipe();
-            let victim = a.child("victim", reads);
-            socket::close(into);
-            a.note("victim", wait_for(victim));
-            // The reader has it, too.
-            io::read(out, &mut [0]);
-        },
-        || act(&place),
-    );
-}
-
-/// The stream with that one, with all its bytes unread.
-fn not_read_yet(a: &Actor, place: &Place) -> Fd {
-    let s = socket::accept(place.fd).fd("accept");
-    a.warm_as_server(s);
-    a.until_readable(s, LEFT);
-    s
+    a.at_once(|| outlived_by_a_child(a, reads), || act(&place));
 }
 
 /// How that one is sent a signal, once it is as far.
