@@ -359,7 +359,8 @@ fn end_at(words: &impl Words, to: u64) -> Result<(), Violation> {
 /// Whether the writer still has bytes to send again to a reader that left.
 fn awaited(words: &impl Words, offset: u64) -> Result<bool, Violation> {
     Ok(match end(words)? {
-        End::Stop(at) | End::Closed(at) => words.tail() > at,
+        // What was sent again may be here before the writer says so.
+        End::Stop(at) | End::Closed(at) => words.tail() > at.max(offset),
         End::Recalled(to) => to > offset,
         _ => false,
     })

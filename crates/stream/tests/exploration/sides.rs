@@ -276,6 +276,8 @@ impl ReaderSide {
         port.with(|world| {
             if !outcome.asked {
                 world.lost = outcome.unread;
+            } else if outcome.unread && self.offset >= world.tail {
+                world.breaks(Broken::ResetOfWhatWasRead);
             }
         });
         self.holder = Holder::Nobody;

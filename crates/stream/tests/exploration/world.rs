@@ -19,13 +19,24 @@ pub enum Item {
 /// What the law says must never happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Broken {
-    WrongByte { expected: u64, got: u64 },
-    EndBeforeTheLastByte { got: u64, written: u64 },
+    WrongByte {
+        expected: u64,
+        got: u64,
+    },
+    EndBeforeTheLastByte {
+        got: u64,
+        written: u64,
+    },
     ViolationBetweenHonestPeers,
     Panic,
     LossNotNoticed,
     NotInTheTable,
-    NotDelivered { got: u64, written: u64 },
+    /// A close is to be a reset, though nothing is unread.
+    ResetOfWhatWasRead,
+    NotDelivered {
+        got: u64,
+        written: u64,
+    },
     EndNotDelivered,
 }
 
