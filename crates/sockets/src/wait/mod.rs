@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use shunt_link::{elsewhere, Link};
 use shunt_os::clock;
 use shunt_os::critical::{self, Handled};
-use shunt_os::handles;
+use shunt_os::{handles, signals};
 
 use self::few::Few;
 
@@ -36,9 +36,10 @@ impl Signals {
     }
 
     /// A handler has run since the call began, which ends the wait: to the program the thread has slept
-    /// meanwhile. With a mask the signals that are to end it are let in by the kernel's sleep.
+    /// meanwhile. With a mask that keeps some back which the thread lets in, those that are to end it are let in by the
+    /// kernel's sleep.
     fn interrupt(&self) -> bool {
-        self.mask.is_null() && critical::handled() != self.handled
+        critical::handled() != self.handled && signals::lets_in_as_much(self.mask)
     }
 }
 

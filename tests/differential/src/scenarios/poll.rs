@@ -43,6 +43,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_handler_interrupts_a_call_that_has_just_begun,
     a_handler_within_a_handler_interrupts_that_alone,
     a_look_lets_the_signals_of_its_mask_in,
+    a_handler_ends_a_wait_with_a_mask_that_has_just_begun,
     a_signal_finds_what_the_number_names_by_then,
     a_signal_finds_a_set_where_the_number_was_a_stream,
     a_signal_finds_a_closed_number_that_is_still_registered,
@@ -644,6 +645,59 @@ fn a_look_lets_the_signals_of_its_mask_in(a: &Actor) {
         a.note("caught", wait::caught(libc::SIGUSR1));
         a.note("once", format!("{:?}", wait::ppoll(&[(s, libc::POLLIN)], 0, &[])));
     });
+}
+
+static IS_IN_CALL: AtomicBool = AtomicBool::new(false);
+static HAS_HIT_CALL: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn hit_call(_: i32) {
+    HAS_HIT_CALL.fetch_or(IS_IN_CALL.load(Relaxed), Relaxed);
+}
+
+/// A wait that has had its answers soon looks for the next for a while before it sleeps. A handler may also run between
+/// the mark and the call, so that few of many may go on.
+fn a_handler_ends_a_wait_with_a_mask_that_has_just_begun(a: &Actor) {
+    const TRIES: usize = 40;
+    const EXCHANGES: usize = 6;
+    let s = a.stream();
+    let echo = || {
+        for _ in 0..3 * TRIES * EXCHANGES {
+            let word = receive_text(s, 8);
+            io::send(s, word.as_bytes(), 0).value("send");
+        }
+    };
+    let ask = || {
+        let set = watched(s, EPOLLIN);
+        let asked = Selection { read: vec![s], ..Selection::default() };
+        let waits: [(&str, &dyn Fn(i32) -> bool); 3] = [
+            ("ppoll", &|ms| ppoll(&[(s, POLLIN)], ms.into(), &[]).0.is(libc::EINTR)),
+            ("pselect", &|ms| pselect(&asked, ms.into(), &[]).starts_with("EINTR")),
+            ("epoll_pwait", &|ms| wait::epoll_pwait(set, 1, ms, &[]).said().starts_with("EINTR")),
+        ];
+        process::on_timer(hit_call, 0);
+        for (name, is_interrupted) in waits {
+            let (mut hit, mut went_on) = (0, 0);
+            for turn in 0..TRIES {
+                for _ in 0..EXCHANGES {
+                    io::send(s, b"question", 0).value("send");
+                    is_interrupted(5000);
+                    assert_eq!(receive_text(s, 8), "question");
+                }
+                HAS_HIT_CALL.store(false, Relaxed);
+                process::timer_again(20 + turn as i64);
+                IS_IN_CALL.store(true, Relaxed);
+                let ended = is_interrupted(20);
+                IS_IN_CALL.store(false, Relaxed);
+                process::no_timer();
+                if HAS_HIT_CALL.load(Relaxed) {
+                    hit += 1;
+                    went_on += usize::from(!ended);
+                }
+            }
+            a.note(name, if 2 * went_on > hit { "goes on" } else { "ends" });
+        }
+    };
+    a.at_once(echo, ask);
 }
 
 /// The server's signal number `count` comes while it receives, and the bytes after it.
