@@ -94,6 +94,8 @@ static FREE: Lock<(Vec<u32>, u32)> = Lock::new((Vec::new(), 0));
 
 /// In the lower half of our tag: a bell, not a descriptor.
 const BELL: u32 = u32::MAX;
+/// What a bell's entry asks for.
+const BELL_EVENTS: u32 = bits::IN | bits::ET;
 
 /// What our entry in the kernel's set asks for. Of room, which there nearly always is, only if the program
 /// does: the entry's place among what is ready is to be that of its bytes.
@@ -121,6 +123,23 @@ fn announce(link: &Link, before: u32, now: u32) {
     if before == now {
         map.clear_rung();
     }
+}
+
+/// Wakes a thread that sleeps in the kernel's set by the bell of one of its links, and none that sleeps in another set
+/// with that bell, where [`Link::wake_own`] would wake one of each. False if the bell is closed.
+fn wake_in(link: &Link, set_fd: i32) -> bool {
+    let mut is_open = false;
+    link.with_bells(|bells| {
+        is_open = true;
+        // A bell that has rung once is always readable, and to change its entry is an event then (Linux, ep_modify).
+        // Where a peer has emptied it, it rings for all.
+        let change = libc::EPOLL_CTL_MOD;
+        let changed = handles::epoll_ctl(set_fd, change, bells.own, BELL_EVENTS, tag(BELL));
+        if changed.is_err() || handles::poll_now(bells.own, libc::POLLIN) == 0 {
+            handles::ring(bells.own);
+        }
+    });
+    is_open
 }
 
 fn tag(low: u32) -> u64 {
@@ -348,12 +367,12 @@ impl Set {
         }
     }
 
-    /// Wakes threads that sleep in the kernel's set.
+    /// Wakes a thread that sleeps in the kernel's set.
     fn kick(&self, inner: &Inner) {
         if self.sleepers.load(SeqCst) > 0 {
-            if let Some(link) = inner.links.first() {
-                link.wake_own();
-            }
+            let set_fd = self.fd.load(Relaxed);
+            // One whose bell is open is enough.
+            let _ = inner.links.iter().any(|link| wake_in(link, set_fd));
         }
     }
 }
@@ -439,10 +458,9 @@ impl Inner {
 
     fn join_link(&mut self, set_fd: i32, link: &'static Link) {
         if !self.links.iter().any(|known| core::ptr::eq(*known, link)) {
-            let events = bits::IN | bits::ET;
             link.with_bells(|bells| {
                 let add = libc::EPOLL_CTL_ADD;
-                let _ = handles::epoll_ctl(set_fd, add, bells.own, events, tag(BELL));
+                let _ = handles::epoll_ctl(set_fd, add, bells.own, BELL_EVENTS, tag(BELL));
             });
             announce(link, 0, self.announced);
             self.links.push(link);
