@@ -82,6 +82,12 @@ impl Receiver {
         Ok(self.ring.available()?)
     }
 
+    /// Whether the writer has shown nothing behind what was taken, by one look.
+    #[inline(always)]
+    pub fn is_drained(&self) -> bool {
+        self.ring.direction().tail() == self.ring.head()
+    }
+
     pub fn words(&self) -> SlotWords {
         incoming(self.link, self.slot)
     }

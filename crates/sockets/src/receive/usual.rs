@@ -7,14 +7,13 @@ use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::Part;
 use shunt_os::{clock, park};
-use shunt_ring::Direction;
 use shunt_stats::Carrier;
 use shunt_stream::End;
 
 use super::{is_no_address, Request};
 use crate::pool::{RecvSide, Socket};
 use crate::table::{self, Named};
-use crate::wait::blocking::{direction, may_not_wait};
+use crate::wait::blocking::may_not_wait;
 
 const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
 
@@ -46,16 +45,16 @@ fn take(named: Named, base: *mut u8, len: usize, flags: c_int) -> isize {
         return 0;
     }
     park::test_cancel();
+    let mut recv = socket.recv.lock();
+    if !socket.is_attached_as(named) {
+        return 0;
+    }
+    let waits = !may_not_wait(socket, flags);
+    if recv.flow.gathers(recv.offset) && waits {
+        recv.flow.gather();
+    }
     let mut looked = false;
     loop {
-        let mut recv = socket.recv.lock();
-        if !socket.is_attached_as(named) {
-            return 0;
-        }
-        let waits = !may_not_wait(socket, flags);
-        if recv.flow.gathers(recv.offset) && waits {
-            recv.flow.gather();
-        }
         match take_locked(socket, &mut recv, Part { base, len }) {
             Took::Some(count) => {
                 if count < len {
@@ -67,12 +66,7 @@ fn take(named: Named, base: *mut u8, len: usize, flags: c_int) -> isize {
                 return count as isize;
             }
             Took::Nothing if waits && !looked && socket.recv_policy.is_eager() => {
-                let Some(direction) = direction(socket, false) else { return 0 };
-                let Some(head) = recv.consumer.as_ref().map(|consumer| consumer.head()) else {
-                    return 0;
-                };
-                drop(recv);
-                if !comes_at_once(direction, head) {
+                if !comes_at_once(&recv) {
                     return 0;
                 }
                 socket.recv_policy.caught();
@@ -89,13 +83,14 @@ fn take(named: Named, base: *mut u8, len: usize, flags: c_int) -> isize {
 
 /// Whether the ring's next bytes come within a moment, by looks that cost less than to wait in form. Each reads the
 /// clock, which leaves the core to its other thread for about as long as a cache line takes; a pause may take three
-/// times that.
+/// times that. The lock is held, as for a copy of that length: to take it again would make each answer late.
 #[inline]
-fn comes_at_once(direction: &Direction, head: u64) -> bool {
+fn comes_at_once(recv: &RecvSide) -> bool {
     /// In the ticks of [`clock::stamp`]: some 0.4 us.
     const TICKS: u64 = 1000;
+    let Some(consumer) = &recv.consumer else { return false };
     let began = clock::stamp();
-    while direction.tail() == head {
+    while consumer.is_drained() {
         if clock::stamp().wrapping_sub(began) >= TICKS {
             return false;
         }
