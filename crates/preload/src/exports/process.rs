@@ -254,30 +254,32 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: Strings, environment: Str
     exec(Image::open(fd, environment), || unsafe { real::fexecve(fd, arguments, environment) })
 }
 
-#[no_mangle]
-pub unsafe extern "C" fn posix_spawn(
-    pid: *mut pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *mut c_char,
-    environment: *const *mut c_char,
-) -> c_int {
-    before(calls::before_exec);
-    unsafe { real::posix_spawn(pid, path, actions, attributes, arguments, environment) }
+/// `pidfd_spawn` and `pidfd_spawnp`, since glibc 2.39, give a descriptor of the process in place of its number.
+macro_rules! spawns {
+    ($($name:ident;)*) => { $(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            pid: *mut pid_t,
+            path: *const c_char,
+            actions: *const c_void,
+            attributes: *const c_void,
+            arguments: *const *mut c_char,
+            environment: *const *mut c_char,
+        ) -> c_int {
+            before(calls::before_exec);
+            // One that glibc has not fails as no other can, with -1.
+            match unsafe { real::$name(pid, path, actions, attributes, arguments, environment) } {
+                -1 => libc::ENOSYS,
+                answer => answer,
+            }
+        }
+    )* };
 }
-
-#[no_mangle]
-pub unsafe extern "C" fn posix_spawnp(
-    pid: *mut pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *mut c_char,
-    environment: *const *mut c_char,
-) -> c_int {
-    before(calls::before_exec);
-    unsafe { real::posix_spawnp(pid, path, actions, attributes, arguments, environment) }
+spawns! {
+    posix_spawn;
+    posix_spawnp;
+    pidfd_spawn;
+    pidfd_spawnp;
 }
 
 #[no_mangle]

@@ -330,19 +330,57 @@ pub fn clone(flags: i32, child: fn()) -> Pid {
 
 /// Starts a program by posix_spawn; each action makes the second number a copy of the first.
 pub fn spawn(arguments: &[&str], copies: &[(Fd, Fd)]) -> Pid {
+    let mut child = 0;
+    let status = spawn_by(libc::posix_spawnp, &mut child, arguments, copies);
+    assert_eq!(status, 0, "posix_spawnp");
+    child
+}
+
+/// The same by pidfd_spawn, which glibc has since 2.39: where it has not, by posix_spawn.
+pub fn spawn_with_descriptor(arguments: &[&str], copies: &[(Fd, Fd)]) -> Pid {
+    // SAFETY: a NUL-terminated name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"pidfd_spawnp".as_ptr()) };
+    // SAFETY: it differs from posix_spawnp in what it says of the child alone: a number of 32 bits, too.
+    let spawnp = unsafe { std::mem::transmute::<*mut libc::c_void, Option<Spawn>>(found) };
+    let mut descriptor = -1;
+    let status =
+        spawnp.map_or(libc::ENOSYS, |spawnp| spawn_by(spawnp, &mut descriptor, arguments, copies));
+    if status == libc::ENOSYS {
+        return spawn(arguments, copies);
+    }
+    assert_eq!(status, 0, "pidfd_spawnp");
+    // SAFETY: as above; who has the one has the other, of this signature.
+    let child = unsafe {
+        let getpid = libc::dlsym(libc::RTLD_DEFAULT, c"pidfd_getpid".as_ptr());
+        std::mem::transmute::<*mut libc::c_void, extern "C" fn(Fd) -> Pid>(getpid)(descriptor)
+    };
+    call!(libc::close(descriptor));
+    child
+}
+
+type Spawn = unsafe extern "C" fn(
+    *mut Pid,
+    *const libc::c_char,
+    *const libc::posix_spawn_file_actions_t,
+    *const libc::posix_spawnattr_t,
+    *const *mut libc::c_char,
+    *const *mut libc::c_char,
+) -> i32;
+
+/// Returns what the call does: 0, or the error's number.
+fn spawn_by(spawnp: Spawn, child: &mut i32, arguments: &[&str], copies: &[(Fd, Fd)]) -> i32 {
     let arguments = Arguments::new(arguments);
     let pointers = arguments.pointers();
-    let mut child = 0;
     // SAFETY: the actions are initialised before use and destroyed after it; argument pointers
     // live in `arguments`, the environment is this process's own.
-    let status = unsafe {
+    unsafe {
         let mut actions: libc::posix_spawn_file_actions_t = std::mem::zeroed();
         libc::posix_spawn_file_actions_init(&raw mut actions);
         for &(from, to) in copies {
             libc::posix_spawn_file_actions_adddup2(&raw mut actions, from, to);
         }
-        let status = libc::posix_spawnp(
-            &raw mut child,
+        let status = spawnp(
+            child,
             pointers[0],
             &raw const actions,
             std::ptr::null(),
@@ -351,9 +389,7 @@ pub fn spawn(arguments: &[&str], copies: &[(Fd, Fd)]) -> Pid {
         );
         libc::posix_spawn_file_actions_destroy(&raw mut actions);
         status
-    };
-    assert_eq!(status, 0, "posix_spawnp");
-    child
+    }
 }
 
 pub fn system(command: &str) -> Got {

@@ -48,6 +48,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     system_disturbs_nothing,
     cat_echoes_as_standard_input_and_output,
     cat_spawned_with_file_actions_echoes,
+    cat_spawned_with_a_descriptor_of_it_echoes,
+    a_shell_spawned_with_a_descriptor_of_it_inherits_the_stream,
     cat_started_by_vfork_reads_what_was_not_read,
     a_shell_reads_lines_from_the_stream,
     exec_of_an_accelerated_program_goes_on,
@@ -941,14 +943,40 @@ fn cat_echoes_as_standard_input_and_output(a: &Actor) {
 }
 
 fn cat_spawned_with_file_actions_echoes(a: &Actor) {
+    cat_spawned_echoes(a, process::spawn);
+}
+
+fn cat_spawned_with_a_descriptor_of_it_echoes(a: &Actor) {
+    cat_spawned_echoes(a, process::spawn_with_descriptor);
+}
+
+fn cat_spawned_echoes(a: &Actor, spawn: fn(&[&str], &[(Fd, Fd)]) -> process::Pid) {
     let s = a.stream();
     a.at_once(
         || talk_to_an_echo(a, s),
         || {
             socket::fcntl(s, libc::F_SETFD, libc::FD_CLOEXEC).value("F_SETFD");
-            let child = process::spawn(&["cat"], &[(s, 0), (s, 1)]);
+            let child = spawn(&["cat"], &[(s, 0), (s, 1)]);
             a.note("close", socket::close(s));
             a.note("cat", wait_for(child));
+        },
+    );
+}
+
+fn a_shell_spawned_with_a_descriptor_of_it_inherits_the_stream(a: &Actor) {
+    let s = a.stream();
+    a.client(|| a.note("send", io::send(s, b"a line\n", 0)));
+    a.at_once(
+        || {
+            a.note("received", receive_text(s, 11));
+            a.note("from the parent", receive_text(s, 6));
+        },
+        || {
+            a.until_readable(s, 7);
+            let low = socket::dup2(s, 9).fd("dup2");
+            let words = ["sh", "-c", "read line <&9; echo \"got $line\" >&9"];
+            a.note("shell", wait_for(process::spawn_with_descriptor(&words, &[])));
+            a.note("send", io::send(low, b"parent", 0));
         },
     );
 }
