@@ -26,6 +26,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     epoll_edge_is_made_by_a_low_water_mark,
     a_one_shot_that_has_told_is_armed_again_by_a_child,
     a_registration_outlives_its_number_while_a_copy_is_open,
+    a_stream_that_leaves_as_it_comes_to_a_ring_is_told_of,
     epoll_edge_of_room_comes_after_a_full_stream,
     a_copy_that_is_added_while_its_stream_gets_room_is_told_of_it,
     epoll_oneshot_is_told_once_until_mod,
@@ -526,6 +527,46 @@ fn epoll_add_after_del_puts_a_passed_stream_behind(a: &Actor) {
         let (one, _other) = socket::socketpair(libc::SOCK_STREAM);
         a.note("pass", io::pass_descriptor(one, s));
     });
+}
+
+/// An option has each leave once its first message is read, which is when many of them come to a ring.
+fn a_stream_that_leaves_as_it_comes_to_a_ring_is_told_of(a: &Actor) {
+    const STREAMS: usize = 400;
+    let place = a.listen();
+    let client = || {
+        for _ in 0..STREAMS {
+            let s = a.connect(&place);
+            for _ in 0..2 {
+                io::send(s, b"foo", 0).value("send");
+                assert_eq!(receive_text(s, 1), "x");
+            }
+            socket::close(s);
+        }
+    };
+    let server = || {
+        let mut told = 0;
+        for _ in 0..STREAMS {
+            let s = socket::accept(place.fd).fd("accept");
+            socket::set_nonblocking(s, true);
+            let set = watched(s, EPOLLIN);
+            for message in 0..2 {
+                while io::recv(s, &mut [0; 8], 0).is(libc::EAGAIN) {
+                    if epoll_wait(set, 1, 10_000).said() == "0 []" {
+                        break;
+                    }
+                    told += usize::from(message == 1);
+                }
+                io::send(s, b"x", 0).value("send");
+                if message == 0 {
+                    socket::set_int(s, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 2).value("RCVLOWAT");
+                }
+            }
+            socket::close(set);
+            socket::close(s);
+        }
+        a.note("some were told of", told > 0);
+    };
+    a.at_once(client, server);
 }
 
 /// A set with a stream that has a byte to read.

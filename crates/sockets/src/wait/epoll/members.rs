@@ -32,6 +32,10 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32) -> Managed {
     let mut inner = set.inner.lock();
     let set_fd = set.fd.load(Relaxed);
     let Some(link) = socket.link() else { return Managed::All };
+    if socket.mode() != Mode::Attached {
+        // It has left meanwhile. Who gave its registrations back has been here, or will find this one.
+        return Managed::All;
+    }
     let kernels = inner.kernels;
     let Some(registration) = inner.registrations.get_mut_of(socket, fd) else {
         return Managed::All;
