@@ -36,10 +36,14 @@ pub fn classify(fd: i32) -> Entry {
                     .is_ok_and(|protocol| protocol == libc::IPPROTO_TCP);
             if tcp {
                 let entry = opened(fd, handles::is_nonblocking(fd), false);
-                if let (Entry::Socket(index), Ok(_)) = (entry, shunt_os::peer::tuple(fd)) {
+                match (entry, shunt_os::peer::tuple(fd)) {
                     // It came connected from elsewhere: who called connect, and who else holds
                     // it, is not known here.
-                    attach::leave(index, Reason::SharedWithOtherProcess);
+                    (Entry::Socket(index), Ok(_)) => {
+                        attach::leave(index, Reason::SharedWithOtherProcess);
+                    }
+                    (Entry::Socket(index), Err(_)) => inherit::note_options(pool::get(index), fd),
+                    _ => {}
                 }
                 entry
             } else {

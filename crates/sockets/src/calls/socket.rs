@@ -45,9 +45,12 @@ pub fn accepted(listener: c_int, fd: c_int, flags: c_int) {
     match classify(listener) {
         Entry::Socket(listener) => {
             let stream = opened(fd, flags & libc::SOCK_NONBLOCK != 0, false);
-            let odd = pool::get(listener).has_odd_option.load(Relaxed);
-            if let (true, Entry::Socket(index)) = (odd, stream) {
-                attach::leave(index, Reason::UnsupportedOption);
+            if let Entry::Socket(index) = stream {
+                let listener = pool::get(listener);
+                inherit::take_options(pool::get(index), listener);
+                if listener.has_odd_option.load(Relaxed) {
+                    attach::leave(index, Reason::UnsupportedOption);
+                }
             }
         }
         _ => {

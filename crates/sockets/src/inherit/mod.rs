@@ -11,7 +11,7 @@
 //! | the child uses an inherited epoll set | as a stream: its streams go back to TCP, and it is the kernel's |
 //! | exec, death | the link's control channel closes; the peer finishes both directions by itself |
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicBool, Ordering::*};
 
 use shunt_os::handles;
 use shunt_stats::Reason;
@@ -76,6 +76,18 @@ pub fn has_strange_options(fd: i32) -> bool {
 
 fn is_on(fd: i32, level: i32, name: i32) -> bool {
     handles::option_int(fd, level, name).is_ok_and(|value| value != 0)
+}
+
+/// A stream that was accepted has those of its listener that [`note_options`] notes.
+pub fn take_options(socket: &Socket, listener: &Socket) {
+    let take = |own: &AtomicBool, from: &AtomicBool| {
+        if from.load(Relaxed) {
+            own.store(true, Relaxed);
+        }
+    };
+    take(&socket.messages_tell_times, &listener.messages_tell_times);
+    take(&socket.messages_tell_unread, &listener.messages_tell_unread);
+    take(&socket.is_corked, &listener.is_corked);
 }
 
 /// Notes the options with which `recvmsg` tells more than bytes, and sends are held back: another program, or a

@@ -30,6 +30,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_the_connection_are_counted,
     memory_of_unread_bytes_is_counted,
     messages_tell_what_an_option_asks_of_them,
+    messages_tell_what_an_option_of_their_listener_asks_of_them,
     messages_tell_how_many_bytes_follow,
     cork_holds_back_until_it_is_pulled,
     a_small_buffer_blocks_its_writer,
@@ -72,15 +73,17 @@ fn socket_that_has_times_noted() -> Fd {
     }
 }
 
-/// Their times, or how many bytes follow; a receive of another kind tells nothing of that.
+/// By which `recvmsg` tells more than bytes: times, or how many bytes follow.
+const TOLD_WITH_BYTES: [(i32, i32); 3] = [
+    (SOL_SOCKET, libc::SO_TIMESTAMP),
+    (SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    (IPPROTO_TCP, io::TCP_INQ),
+];
+
+/// A receive of another kind tells nothing of that.
 fn messages_tell_what_an_option_asks_of_them(a: &Actor) {
-    let options = [
-        (SOL_SOCKET, libc::SO_TIMESTAMP),
-        (SOL_SOCKET, libc::SO_TIMESTAMPNS),
-        (IPPROTO_TCP, io::TCP_INQ),
-    ];
     let noting = socket_that_has_times_noted();
-    for (level, name) in options {
+    for (level, name) in TOLD_WITH_BYTES {
         let s = a.stream();
         a.server(|| a.note("set", set_int(s, level, name, 1)));
         for round in 0..3 {
@@ -90,20 +93,38 @@ fn messages_tell_what_an_option_asks_of_them(a: &Actor) {
                 a.note(format!("recv {round}"), receive_text(s, 7));
             });
         }
-        for round in 0..3 {
-            a.client(|| a.note("send", io::send(s, b"by recvmsg", 0)));
-            a.server(|| {
-                a.until_readable(s, 10);
-                let message = io::recvmsg(s, &[10], 0);
-                a.note(format!("recvmsg {round}"), message.got);
-                a.note("text", String::from_utf8_lossy(&message.parts[0]));
-                a.note("control", format!("{} bytes, {:#x}", message.control_len, message.flags));
-            });
-        }
+        (0..3).for_each(|round| message_with_control(a, s, round));
         socket::close(s);
         a.meet();
     }
     socket::close(noting);
+}
+
+/// The first stream between two processes looks for its peer itself, later ones are offered.
+fn messages_tell_what_an_option_of_their_listener_asks_of_them(a: &Actor) {
+    let noting = socket_that_has_times_noted();
+    for (level, name) in TOLD_WITH_BYTES {
+        let place = a.listen();
+        a.server(|| a.note("set", set_int(place.fd, level, name, 1)));
+        for _ in 0..3 {
+            let s = a.pair(&place);
+            (0..3).for_each(|round| message_with_control(a, s, round));
+            socket::close(s);
+            a.meet();
+        }
+    }
+    socket::close(noting);
+}
+
+fn message_with_control(a: &Actor, s: Fd, round: u32) {
+    a.client(|| a.note("send", io::send(s, b"by recvmsg", 0)));
+    a.server(|| {
+        a.until_readable(s, 10);
+        let message = io::recvmsg(s, &[10], 0);
+        a.note(format!("recvmsg {round}"), message.got);
+        a.note("text", String::from_utf8_lossy(&message.parts[0]));
+        a.note("control", format!("{} bytes, {:#x}", message.control_len, message.flags));
+    });
 }
 
 fn messages_tell_how_many_bytes_follow(a: &Actor) {
