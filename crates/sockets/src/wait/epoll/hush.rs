@@ -70,13 +70,19 @@ pub fn hush(set: &Set) {
     let (mut told, disabled) = set.inner.lock().take_echoes();
     told.retain(Told::is_all);
     if disabled || !told.is_empty() {
-        take_out(set, |fd| told.iter().any(|it| it.fd == fd && it.is_all()));
+        let is_told = |fd: i32| told.iter().find(|it| it.fd == fd);
+        take_out(set, |fd| is_told(fd).is_some(), |fd| is_told(fd).is_some_and(Told::is_all));
     }
 }
 
 /// Takes the events of some numbers, and those under our tag, out of the kernel's queue. What else that held
-/// and would not tell again is put back; if it could not be, nothing is done.
-pub fn take_out(set: &Set, chosen: impl Fn(i32) -> bool) {
+/// and would not tell again is put back, as are the `chosen` that are not to be taken `still`, which is asked without a lock; if
+/// it could not be, nothing is done.
+pub fn take_out(set: &Set, chosen: impl Fn(i32) -> bool, still: impl Fn(i32) -> bool) {
+    // Numbers come before a set's lock: their holder may be on its way there.
+    let numbers = handles::Numbers::hold();
+    // Who arms an entry anew meanwhile, once it was seen to be disabled, would have its event taken for good.
+    let inner = set.inner.lock();
     let set_fd = set.fd.load(Relaxed);
     let Some(mut entries) = proc::entries_of_epoll(set_fd) else { return };
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; entries.len()];
@@ -89,11 +95,26 @@ pub fn take_out(set: &Set, chosen: impl Fn(i32) -> bool) {
         return;
     }
     let taken = handles::epoll_wait(set_fd, &mut events, 0).unwrap_or(0);
-    for entry in entries {
-        let was_taken = events[..taken].iter().any(|event| { event.u64 } == entry.data);
-        if was_taken && !chosen(entry.fd) {
-            let change = libc::EPOLL_CTL_MOD;
-            let _ = handles::epoll_ctl(set_fd, change, entry.fd, entry.events, entry.data);
+    entries.retain(|entry| events[..taken].iter().any(|event| { event.u64 } == entry.data));
+    let put_back = |fd, events, data| {
+        let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_MOD, fd, events, data);
+    };
+    entries.retain(|entry| {
+        let is_chosen = chosen(entry.fd);
+        if !is_chosen {
+            put_back(entry.fd, entry.events, entry.data);
+        }
+        is_chosen
+    });
+    drop(inner);
+    drop(numbers);
+    for entry in entries.iter().filter(|entry| !still(entry.fd)) {
+        let inner = set.inner.lock();
+        // What the program asks for by now.
+        if let Some(known) = inner.registrations.get(entry.fd) {
+            if !known.managed && !known.deleted && !known.interest.disabled {
+                put_back(entry.fd, known.interest.events, known.interest.data);
+            }
         }
     }
 }

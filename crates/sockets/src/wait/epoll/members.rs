@@ -448,7 +448,7 @@ pub fn share(set_index: u32) {
     let looked_at = inner.kernels.is_some();
     drop(inner);
     if unparked && looked_at {
-        take_out(set, |_| false);
+        take_out(set, |_| false, |_| false);
     }
 }
 
