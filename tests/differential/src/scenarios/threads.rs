@@ -46,6 +46,7 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_number_that_is_closed_while_select_sleeps_is_told_as_ready,
     streams_handed_from_thread_to_thread_stay_in_order,
     many_short_connections_are_all_served,
+    one_shots_that_threads_serve_are_told_of_when_a_child_looks,
     what_is_shut_while_it_comes_to_a_ring_arrives_whole,
     connections_opened_at_once_are_all_served,
     a_peer_that_answers_late_wakes_the_right_thread,
@@ -803,6 +804,67 @@ fn streams_handed_from_thread_to_thread_stay_in_order(a: &Actor) {
             a.note("received", checker.verdict());
         },
     );
+}
+
+/// A child that looks at a set makes it the kernel's, while threads of its parent arm its streams anew.
+fn one_shots_that_threads_serve_are_told_of_when_a_child_looks(a: &Actor) {
+    const ROUNDS: usize = 8;
+    const STREAMS: usize = 4;
+    const QUESTIONS: usize = 60;
+    let place = a.listen();
+    for _ in 0..ROUNDS {
+        let streams: Vec<Fd> = (0..STREAMS).map(|_| a.new_stream(&place)).collect();
+        a.meet();
+        let ask = || {
+            std::thread::scope(|scope| {
+                for &s in &streams {
+                    a.thread(scope, "asker", move || {
+                        for _ in 0..QUESTIONS {
+                            io::send(s, b"question", 0).value("send");
+                            assert_eq!(receive_text(s, 6), "answer");
+                        }
+                    });
+                }
+            });
+        };
+        let serve = || {
+            let set = epoll_create();
+            let asked = libc::EPOLLIN | libc::EPOLLONESHOT;
+            for (at, &s) in streams.iter().enumerate() {
+                epoll_add(set, s, asked, at as u64).value("ADD");
+            }
+            let answered = AtomicUsize::new(0);
+            let serves = || {
+                while answered.load(Relaxed) < STREAMS * QUESTIONS {
+                    for (_, at) in epoll_wait(set, 1, 100).events {
+                        let s = streams[at as usize];
+                        if io::recv(s, &mut [0; 8], libc::MSG_DONTWAIT).count() == Some(8) {
+                            answered.fetch_add(1, Relaxed);
+                            io::send(s, b"answer", 0).value("send");
+                        }
+                        epoll_mod(set, s, asked, at).value("MOD");
+                    }
+                }
+            };
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    a.thread(scope, "server", serves);
+                }
+                while answered.load(Relaxed) < QUESTIONS {
+                    std::thread::yield_now();
+                }
+                let child = a.child("child", || {
+                    for (_, at) in epoll_wait(set, 1, 0).events {
+                        epoll_mod(set, streams[at as usize], asked, at).value("MOD");
+                    }
+                });
+                a.note("child", process::wait_for(child));
+            });
+            socket::close(set);
+        };
+        a.at_once(ask, serve);
+        streams.into_iter().for_each(|s| _ = socket::close(s));
+    }
 }
 
 fn many_short_connections_are_all_served(a: &Actor) {
