@@ -80,6 +80,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         descriptors::ALL,
         options::ALL,
         threads::ALL,
+        threads::LONG,
         unusual::ALL,
         wakes::ALL,
     ]

@@ -46,7 +46,6 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_number_that_is_closed_while_select_sleeps_is_told_as_ready,
     streams_handed_from_thread_to_thread_stay_in_order,
     many_short_connections_are_all_served,
-    one_shots_that_threads_serve_are_told_of_when_a_child_looks,
     what_is_shut_while_it_comes_to_a_ring_arrives_whole,
     connections_opened_at_once_are_all_served,
     a_peer_that_answers_late_wakes_the_right_thread,
@@ -54,6 +53,10 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     a_handler_may_send_on_the_stream_that_it_interrupts,
     a_handler_may_copy_close_and_poll_in_the_middle_of_malloc,
     every_call_has_room_on_the_smallest_stack,
+];
+
+pub const LONG: &[Scenario] = scenarios![Settings::Ring;
+    one_shots_that_threads_serve_are_told_of_when_a_child_looks,
 ];
 
 fn one_thread_reads_while_another_writes(a: &Actor) {
@@ -808,9 +811,9 @@ fn streams_handed_from_thread_to_thread_stay_in_order(a: &Actor) {
 
 /// A child that looks at a set makes it the kernel's, while threads of its parent arm its streams anew.
 fn one_shots_that_threads_serve_are_told_of_when_a_child_looks(a: &Actor) {
-    const ROUNDS: usize = 8;
+    const ROUNDS: usize = 12;
     const STREAMS: usize = 4;
-    const QUESTIONS: usize = 60;
+    const QUESTIONS: usize = 800;
     let place = a.listen();
     for _ in 0..ROUNDS {
         let streams: Vec<Fd> = (0..STREAMS).map(|_| a.new_stream(&place)).collect();
