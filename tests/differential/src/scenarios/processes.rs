@@ -950,7 +950,7 @@ fn cat_spawned_with_a_descriptor_of_it_echoes(a: &Actor) {
     cat_spawned_echoes(a, process::spawn_with_descriptor);
 }
 
-fn cat_spawned_echoes(a: &Actor, spawn: fn(&[&str], &[(Fd, Fd)]) -> process::Pid) {
+fn cat_spawned_echoes(a: &Actor, spawn: impl Fn(&[&str], &[(Fd, Fd)]) -> process::Pid) {
     let s = a.stream();
     a.at_once(
         || talk_to_an_echo(a, s),
