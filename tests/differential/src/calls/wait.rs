@@ -3,7 +3,7 @@
 use super::{Fd, Got};
 use std::mem::zeroed;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 extern "C" {
     fn __poll_chk(set: *mut libc::pollfd, count: libc::nfds_t, timeout: i32, room: usize) -> i32;
@@ -68,11 +68,22 @@ pub fn poll_a_hundred_times_in_one(fd: Fd, events: i16) -> Got {
     call!(libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, 0))
 }
 
+/// Whether a wait with a mask is under way, for signal handlers.
+pub static IS_IN_MASKED_WAIT: AtomicBool = AtomicBool::new(false);
+
+/// From right before the call to right behind it: what prepares it may take as long as a timer.
+fn marked(call: impl FnOnce() -> Got) -> Got {
+    IS_IN_MASKED_WAIT.store(true, Relaxed);
+    let got = call();
+    IS_IN_MASKED_WAIT.store(false, Relaxed);
+    got
+}
+
 pub fn ppoll(set: &[(Fd, i16)], timeout_ms: i64, blocked: &[i32]) -> (Got, Vec<u32>) {
     let mut entries = entries(set);
     let (time, signals) = (timespec(timeout_ms), signal_set(blocked));
     let (start, count) = (entries.as_mut_ptr(), entries.len() as _);
-    let got = call!(libc::ppoll(start, count, &raw const time, &raw const signals));
+    let got = marked(|| call!(libc::ppoll(start, count, &raw const time, &raw const signals)));
     (got, answers(&entries))
 }
 
@@ -145,14 +156,11 @@ pub fn pselect(asked: &Selection, timeout_ms: i64, blocked: &[i32]) -> String {
     let (mut sets, count) = sets_of(asked);
     let (time, signals) = (timespec(timeout_ms), signal_set(blocked));
     let [read, write, except] = &mut sets;
-    let got = call!(libc::pselect(
-        count,
-        &raw mut *read,
-        &raw mut *write,
-        &raw mut *except,
-        &raw const time,
-        &raw const signals
-    ));
+    let sets_at = [&raw mut *read, &raw mut *write, &raw mut *except];
+    let got = marked(|| {
+        let [read, write, except] = sets_at;
+        call!(libc::pselect(count, read, write, except, &raw const time, &raw const signals))
+    });
     said(got, asked, &sets)
 }
 
@@ -222,7 +230,8 @@ pub fn epoll_wait_by_instruction(set: Fd, max: usize, timeout_ms: i32) -> Events
 pub fn epoll_pwait(set: Fd, max: usize, timeout_ms: i32, blocked: &[i32]) -> Events {
     let (mut room, signals) = (room(max), signal_set(blocked));
     let start = room.as_mut_ptr();
-    let got = call!(libc::epoll_pwait(set, start, max as i32, timeout_ms, &raw const signals));
+    let got =
+        marked(|| call!(libc::epoll_pwait(set, start, max as i32, timeout_ms, &raw const signals)));
     events(got, &room)
 }
 

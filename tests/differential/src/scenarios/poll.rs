@@ -647,11 +647,10 @@ fn a_look_lets_the_signals_of_its_mask_in(a: &Actor) {
     });
 }
 
-static IS_IN_CALL: AtomicBool = AtomicBool::new(false);
 static HAS_HIT_CALL: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn hit_call(_: i32) {
-    HAS_HIT_CALL.fetch_or(IS_IN_CALL.load(Relaxed), Relaxed);
+    HAS_HIT_CALL.fetch_or(wait::IS_IN_MASKED_WAIT.load(Relaxed), Relaxed);
 }
 
 /// A wait that has had its answers soon looks for the next for a while before it sleeps. A handler may also run between
@@ -661,9 +660,8 @@ fn a_handler_ends_a_wait_with_a_mask_that_has_just_begun(a: &Actor) {
     const EXCHANGES: usize = 6;
     let s = a.stream();
     let echo = || {
-        for _ in 0..3 * TRIES * EXCHANGES {
-            let word = receive_text(s, 8);
-            io::send(s, word.as_bytes(), 0).value("send");
+        while receive_text(s, 8) == "question" {
+            io::send(s, b"question", 0).value("send");
         }
     };
     let ask = || {
@@ -676,6 +674,10 @@ fn a_handler_ends_a_wait_with_a_mask_that_has_just_begun(a: &Actor) {
         ];
         process::on_timer(hit_call, 0);
         for (name, is_interrupted) in waits {
+            // Which may go on in a 32-bit program (docs/compatibility.md).
+            if cfg!(target_pointer_width = "32") && name == "pselect" {
+                continue;
+            }
             let (mut hit, mut went_on) = (0, 0);
             for turn in 0..TRIES {
                 for _ in 0..EXCHANGES {
@@ -685,9 +687,7 @@ fn a_handler_ends_a_wait_with_a_mask_that_has_just_begun(a: &Actor) {
                 }
                 HAS_HIT_CALL.store(false, Relaxed);
                 process::timer_again(20 + turn as i64);
-                IS_IN_CALL.store(true, Relaxed);
                 let ended = is_interrupted(20);
-                IS_IN_CALL.store(false, Relaxed);
                 process::no_timer();
                 if HAS_HIT_CALL.load(Relaxed) {
                     hit += 1;
@@ -696,6 +696,7 @@ fn a_handler_ends_a_wait_with_a_mask_that_has_just_begun(a: &Actor) {
             }
             a.note(name, if 2 * went_on > hit { "goes on" } else { "ends" });
         }
+        socket::shutdown(s, libc::SHUT_WR).value("shutdown");
     };
     a.at_once(echo, ask);
 }

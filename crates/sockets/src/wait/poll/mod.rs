@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_link::Link;
 use shunt_os::critical::{self, Handled};
-use shunt_os::{clock, handles, park, raw, real, set_errno};
+use shunt_os::{clock, handles, park, raw, real, set_errno, signals};
 use shunt_readiness::interest::bits;
 use shunt_readiness::policy::Policy;
 use shunt_stats::Reason;
@@ -494,7 +494,7 @@ unsafe fn kernel(
     };
     let got = match beside {
         // A sleep that nobody ends looks again in an hour.
-        Some(Beside { handled, .. }) if mask.is_null() => {
+        Some(Beside { handled, .. }) if signals::lets_in_as_much(mask) => {
             let limit = span.unwrap_or(clock::span(3_600_000_000_000));
             critical::sleep_unless_handled(handled, limit, call).unwrap_or(0)
         }
