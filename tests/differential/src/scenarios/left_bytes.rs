@@ -119,7 +119,6 @@ fn bytes_of_a_peer_that_closed_are_read_by_a_child(a: &Actor) {
     a.server(|| read_by_a_child(a, s));
 }
 
-/// The client's stream is a process' that is gone when the server's `reader` gets it.
 /// The stream with one that has written, with all its bytes unread.
 fn not_read_yet(a: &Actor, place: &Place) -> Fd {
     let s = socket::accept(place.fd).fd("accept");
@@ -128,6 +127,7 @@ fn not_read_yet(a: &Actor, place: &Place) -> Fd {
     s
 }
 
+/// The client's stream is a process' that is gone when the server's `reader` gets it.
 fn after_an_exit(a: &Actor, reader: impl Fn(Fd)) {
     let place = a.listen();
     let mut accepted = -1;
