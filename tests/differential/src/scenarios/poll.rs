@@ -674,10 +674,6 @@ fn a_handler_ends_a_wait_with_a_mask_that_has_just_begun(a: &Actor) {
         ];
         process::on_timer(hit_call, 0);
         for (name, is_interrupted) in waits {
-            // Which may go on in a 32-bit program (docs/compatibility.md).
-            if cfg!(target_pointer_width = "32") && name == "pselect" {
-                continue;
-            }
             let (mut hit, mut went_on) = (0, 0);
             for turn in 0..TRIES {
                 for _ in 0..EXCHANGES {

@@ -61,6 +61,22 @@ pub unsafe fn poll(
     mask: *const sigset_t,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
+    let signals = Signals::begin(mask);
+    // SAFETY: the caller's word.
+    unsafe { poll_in(signals, entries, count, timeout, genuine) }
+}
+
+/// As [`poll`](poll()), in a call that began before.
+///
+/// # Safety
+/// As there, and the mask is null or the program's.
+unsafe fn poll_in(
+    signals: Signals,
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: Option<u64>,
+    genuine: impl FnOnce() -> isize,
+) -> Outcome {
     let is_list = count > 0 && count <= 1 << 20 && !is_no_address(entries.cast());
     if !is_list || table::has_had_none() || is_beyond_limit(count) {
         return Outcome::PassThrough;
@@ -82,7 +98,7 @@ pub unsafe fn poll(
         }
         count_out(list, &counted);
     }
-    let outcome = mixed(list, timeout, mask);
+    let outcome = mixed(list, timeout, signals);
     if is_refused(&outcome) {
         // The list is as long as one may be, and a bell makes it longer: the kernel alone can wait for it.
         leave_rings(list);
@@ -196,9 +212,9 @@ fn links_of(streams: impl Iterator<Item = &'static Socket>) -> Vec<&'static Link
     links
 }
 
-fn mixed(list: &mut [pollfd], timeout: Option<u64>, mask: *const sigset_t) -> Outcome {
+fn mixed(list: &mut [pollfd], timeout: Option<u64>, signals: Signals) -> Outcome {
     park::test_cancel();
-    let (began, signals) = (clock::now_ns(), Signals::begin(mask));
+    let (began, mask) = (clock::now_ns(), signals.mask);
     let mut spun = false;
     let mut box_: Option<BellBox> = None;
     let mut held: Option<Held> = None;

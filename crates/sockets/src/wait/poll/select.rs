@@ -6,10 +6,11 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_os::{clock, handles, memory, real};
 
-use super::poll;
+use super::poll_in;
 use crate::outcome::Outcome;
 use crate::process;
 use crate::table::{self, Entry};
+use crate::wait::Signals;
 
 /// Bits of a word of a descriptor set: the kernel reads and writes whole ones.
 const WORD_BITS: usize = c_ulong::BITS as usize;
@@ -83,6 +84,8 @@ pub unsafe fn select(
     if !(1..=1 << 20).contains(&count) || table::has_had_none() {
         return None;
     }
+    // Before the sets are looked at, which takes a 32-bit program as long as a short wait.
+    let signals = Signals::begin(mask);
     let words = (count as usize).div_ceil(WORD_BITS);
     // The kernel reads whole words.
     let bytes = words * WORD_BITS / 8;
@@ -120,7 +123,7 @@ pub unsafe fn select(
     loop {
         let left = timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
         // SAFETY: our own list, and the caller's mask.
-        let ready = match unsafe { poll_all(&mut list, left, mask) } {
+        let ready = match unsafe { poll_all(&mut list, left, signals) } {
             Ok(ready) => ready,
             Err(outcome) => return Some(outcome),
         };
@@ -166,21 +169,21 @@ pub unsafe fn select(
 /// How many entries of the list poll(2) has something to tell of; or how the call ends.
 ///
 /// # Safety
-/// `mask` is null or the program's.
+/// The mask is null or the program's.
 unsafe fn poll_all(
     list: &mut [pollfd],
     timeout: Option<u64>,
-    mask: *const sigset_t,
+    signals: Signals,
 ) -> Result<isize, Outcome> {
     let (base, length) = (list.as_mut_ptr(), list.len() as nfds_t);
     let span = timeout.map(clock::span);
     let genuine = || {
         let span = span.as_ref().map_or(core::ptr::null(), |s| &raw const *s);
         // SAFETY: our own list.
-        unsafe { real::ppoll(base, length, span, mask) as isize }
+        unsafe { real::ppoll(base, length, span, signals.mask) as isize }
     };
     // SAFETY: our own list.
-    let ready = match unsafe { poll(base, length, timeout, mask, genuine) } {
+    let ready = match unsafe { poll_in(signals, base, length, timeout, genuine) } {
         Outcome::Handled(count) | Outcome::Genuine(count) if count >= 0 => count,
         Outcome::PassThrough => genuine(),
         other => return Err(other),
