@@ -61,17 +61,17 @@ pub unsafe fn poll(
     mask: *const sigset_t,
     genuine: impl FnOnce() -> isize,
 ) -> Outcome {
-    let signals = Signals::begin(mask);
     // SAFETY: the caller's word.
-    unsafe { poll_in(signals, entries, count, timeout, genuine) }
+    unsafe { poll_with(|| Signals::begin(mask), entries, count, timeout, genuine) }
 }
 
-/// As [`poll`](poll()), in a call that began before.
+/// As [`poll`](poll()), in a call that may have begun before. The `signals` are asked for if it is not the kernel's.
 ///
 /// # Safety
 /// As there, and the mask is null or the program's.
-unsafe fn poll_in(
-    signals: Signals,
+#[inline]
+unsafe fn poll_with(
+    signals: impl FnOnce() -> Signals,
     entries: *mut pollfd,
     count: nfds_t,
     timeout: Option<u64>,
@@ -98,7 +98,7 @@ unsafe fn poll_in(
         }
         count_out(list, &counted);
     }
-    let outcome = mixed(list, timeout, signals);
+    let outcome = mixed(list, timeout, signals());
     if is_refused(&outcome) {
         // The list is as long as one may be, and a bell makes it longer: the kernel alone can wait for it.
         leave_rings(list);

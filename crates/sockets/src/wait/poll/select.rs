@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use libc::{nfds_t, pollfd, sigset_t};
 use shunt_os::{clock, handles, memory, real};
 
-use super::poll_in;
+use super::poll_with;
 use crate::outcome::Outcome;
 use crate::process;
 use crate::table::{self, Entry};
@@ -183,7 +183,7 @@ unsafe fn poll_all(
         unsafe { real::ppoll(base, length, span, signals.mask) as isize }
     };
     // SAFETY: our own list.
-    let ready = match unsafe { poll_in(signals, base, length, timeout, genuine) } {
+    let ready = match unsafe { poll_with(|| signals, base, length, timeout, genuine) } {
         Outcome::Handled(count) | Outcome::Genuine(count) if count >= 0 => count,
         Outcome::PassThrough => genuine(),
         other => return Err(other),
