@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::incoming;
 use shunt_link::Link;
-use shunt_os::{clock, proc, tcp};
+use shunt_os::{clock, handles, proc, tcp};
 use shunt_pairing::message::Kind;
 use shunt_stats::{Carrier, Reason};
 use shunt_stream::{End, ReaderOn, StopOutcome, Words, WriterOn};
@@ -165,6 +165,15 @@ impl Leaving {
         !proc::is_stopped(self.link.peer_pid)
     }
 
+    /// Whether the kernel takes all that the peer was asked to send again, whoever reads: half of its buffer is for
+    /// bytes (tcp(7), tcp_adv_win_scale).
+    fn fits(&self, socket: &Socket) -> bool {
+        let buffer =
+            handles::option_int(socket.fd.load(Relaxed), libc::SOL_SOCKET, libc::SO_RCVBUF);
+        let unread = self.tail.saturating_sub(socket.recv.lock().offset);
+        buffer.is_ok_and(|bytes| unread <= bytes as u64 / 2)
+    }
+
     /// Waits for the reader until the first of `ends`, or the second where it is starved. Whether it has stopped.
     fn await_reader(&self, ends: [u64; 2]) -> bool {
         let by = |end| await_stop(self.link, self.slot, end);
@@ -187,6 +196,11 @@ impl Leaving {
         };
         if self.asked && done.is_ok() {
             await_answer(self.link, self.slot);
+            if reason == Some(Reason::Closed) && self.fits(socket) {
+                // The kernel answers what comes behind the shutdown with a reset. A peer that lacks a processor is
+                // not to cost the bytes that were there before.
+                await_peer(self.link, || has_answered(self.link, self.slot));
+            }
             await_bytes(socket, self.tail);
         }
         // This process, or its threads, may be gone soon, or somebody else writes to TCP next: the rest
@@ -237,10 +251,8 @@ pub(super) fn resend_all(socket: &Socket) -> Result<bool, Broken> {
 /// After a stop that asked the writer for bytes: waits a little for them to be on TCP. Whoever
 /// holds the descriptor next then finds them there at once, and they outlive the writer.
 pub(super) fn await_answer(link: &Link, slot: u32) {
-    let words = incoming(link, slot);
     for round in 0..400 {
-        let end = End::decode(words.end());
-        if !link.is_alive() || !matches!(end, Ok(End::Stop(_) | End::Recalled(_))) {
+        if has_answered(link, slot) {
             return;
         }
         if round < 50 {
@@ -249,6 +261,12 @@ pub(super) fn await_answer(link: &Link, slot: u32) {
             shunt_os::raw::nanosleep(50_000);
         }
     }
+}
+
+/// Whether the writer has sent again what it was asked for, or never will.
+fn has_answered(link: &Link, slot: u32) -> bool {
+    let end = End::decode(incoming(link, slot).end());
+    !link.is_alive() || !matches!(end, Ok(End::Stop(_) | End::Recalled(_)))
 }
 
 /// What was sent again may be on its way in the kernel yet, for a little while.
