@@ -57,9 +57,11 @@ pub(super) fn unread(socket: &Socket) -> Option<c_int> {
             let by_tcp = tcp::readable(fd).ok()?;
             let is_here = recv.offset + by_tcp >= up_at;
             let all = (up_at - recv.offset.min(up_at)) + direction.tail().saturating_sub(up_at);
-            // What the ring has is behind all of TCP's.
-            if is_here || receive::owes(socket, &recv) {
+            // What the ring has is behind all of TCP's, of which a receive waits only for what is owed.
+            if is_here {
                 all
+            } else if receive::owes(socket, &recv) {
+                by_tcp.max(recv.owed - recv.offset)
             } else {
                 by_tcp
             }

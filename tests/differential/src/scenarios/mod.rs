@@ -79,6 +79,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         processes::ALL,
         descriptors::ALL,
         options::ALL,
+        options::LONG,
         threads::ALL,
         threads::LONG,
         unusual::ALL,

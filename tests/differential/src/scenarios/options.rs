@@ -46,6 +46,11 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     servers_that_share_a_port_serve_all_clients,
 ];
 
+/// What takes a second or more is run once for each kind of pair.
+pub const LONG: &[Scenario] = scenarios![Settings::Ring;
+    what_fionread_tells_on_the_way_back_to_a_ring_comes_by_one_receive,
+];
+
 fn both_ends_have_each_others_names(a: &Actor) {
     let s = a.stream();
     let (got, own) = socket::getsockname(s);
@@ -527,6 +532,65 @@ fn what_fionread_tells_comes_by_one_receive(a: &Actor) {
             }
             a.note("right", room == pattern::bytes(8, 0, TOTAL));
             a.note("receives of fewer than were told", fewer);
+        },
+    );
+}
+
+/// A ring that stayed full; then more than the reader's kernel takes by TCP, and a reader that comes to the ring again.
+fn what_fionread_tells_on_the_way_back_to_a_ring_comes_by_one_receive(a: &Actor) {
+    const PIECE: usize = 1000;
+    let place = a.listen();
+    a.server(|| {
+        set_int(place.fd, SOL_SOCKET, libc::SO_RCVBUF, 4096);
+    });
+    let s = a.pair(&place);
+    a.at_once(
+        || {
+            let block = pattern::bytes(3, 0, 4 << 20);
+            let mut sent = 0;
+            let mut send = || {
+                let count = io::send(s, &block[sent..][..PIECE], libc::MSG_DONTWAIT).count();
+                sent += count.unwrap_or(0);
+                count.is_some()
+            };
+            set_int(s, SOL_SOCKET, libc::SO_SNDBUF, 32_768);
+            while send() {}
+            wait::poll(&[], 300);
+            set_int(s, SOL_SOCKET, libc::SO_SNDBUF, 1 << 20);
+            for _ in 0..200 {
+                if !send() {
+                    break;
+                }
+                wait::poll(&[], 3);
+            }
+            socket::shutdown(s, libc::SHUT_WR);
+            a.tell(&sent.to_string());
+        },
+        || {
+            wait::poll(&[], 400);
+            let (mut text, mut fewer) = (Vec::<u8>::new(), 0);
+            let mut room = vec![0; 4 << 20];
+            for look in 0.. {
+                let told = socket::ioctl(s, libc::FIONREAD, -1).1 as usize;
+                if told == 0 {
+                    wait::poll(&[(s, libc::POLLIN)], -1);
+                }
+                // The first looks take little, so that it goes on while the writer sends.
+                let most = if told == 0 || look < 20 { 100 } else { told };
+                match io::recv(s, &mut room[..most], libc::MSG_DONTWAIT).count() {
+                    Some(0) => break,
+                    Some(count) => {
+                        fewer += usize::from(count < most.min(told));
+                        text.extend(&room[..count]);
+                    }
+                    None => fewer += usize::from(told > 0),
+                }
+                wait::poll(&[], i32::from(look < 60) * 8);
+            }
+            a.note("right", text == pattern::bytes(3, 0, text.len()));
+            a.note("receives of fewer than were told", fewer);
+            let sent = a.hear();
+            a.note("all", sent == text.len().to_string());
         },
     );
 }
