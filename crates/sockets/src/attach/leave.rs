@@ -195,11 +195,13 @@ impl Leaving {
             }
         };
         if self.asked && done.is_ok() {
-            await_answer(self.link, self.slot);
-            if reason == Some(Reason::Closed) && self.fits(socket) {
+            match reason {
                 // The kernel answers what comes behind the shutdown with a reset. A peer that lacks a processor is
                 // not to cost the bytes that were there before.
-                await_peer(self.link, || has_answered(self.link, self.slot));
+                Some(Reason::Closed) if self.fits(socket) => {
+                    await_peer(self.link, || has_answered(self.link, self.slot));
+                }
+                _ => await_answer(self.link, self.slot),
             }
             await_bytes(socket, self.tail);
         }

@@ -47,6 +47,7 @@ pub(super) fn unread(socket: &Socket) -> Option<c_int> {
     } else {
         recv.reader.on()
     };
+    let owed = if receive::owes(socket, &recv) { recv.owed - recv.offset } else { 0 };
     let bytes = match on {
         ReaderOn::Ring => {
             let ring = recv.consumer.as_mut()?.settled(usize::MAX).ok()? as u64;
@@ -60,18 +61,12 @@ pub(super) fn unread(socket: &Socket) -> Option<c_int> {
             // What the ring has is behind all of TCP's, of which a receive waits only for what is owed.
             if is_here {
                 all
-            } else if receive::owes(socket, &recv) {
-                by_tcp.max(recv.owed - recv.offset)
             } else {
-                by_tcp
+                by_tcp.max(owed)
             }
         }
-        _ => {
-            if !receive::owes(socket, &recv) {
-                return None;
-            }
-            tcp::readable(fd).ok()?.max(recv.owed - recv.offset)
-        }
+        _ if owed == 0 => return None,
+        _ => tcp::readable(fd).ok()?.max(owed),
     };
     Some(bytes.min(i32::MAX as u64) as c_int)
 }
