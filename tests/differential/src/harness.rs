@@ -222,9 +222,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         match argument.as_str() {
             "--only" => options.only.push(value()?.clone()),
             "--mode" => options.modes = vec![mode(value()?)?],
-            "--carrier" => {
-                options.carriers = value()?.split(',').map(carrier).collect::<Result<_, _>>()?;
-            }
+            "--carrier" => options.carriers = vec![carrier(value()?)?],
             "--blocks" => options.blocks = Some(value()? == "yes"),
             "--jobs" => {
                 let text = value()?;

@@ -2,7 +2,7 @@
 //! what the two processes saw: return values, errno, bytes and events.
 //!
 //! `cargo run -p shunt-differential -- [--only TEXT] [--mode plain|both|server|client]
-//! [--carrier tcp,changing,ring] [--blocks yes|no] [--jobs N] [--show] [--list] [--other FILE]`. The library is taken
+//! [--carrier tcp|changing|ring] [--blocks yes|no] [--jobs N] [--show] [--list] [--other FILE]`. The library is taken
 //! from `SHUNT_LIBRARY`. The same binary plays both sides of a scenario (`--act`); with `--other`, which
 //! is this program built for 32 bits or for 64, each side is the other's stranger (`run::Files`).
 
