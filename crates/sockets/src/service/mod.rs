@@ -314,7 +314,7 @@ impl Service {
         let _ = handles::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, bell, events, data);
     }
 
-    /// Ends, resets and bytes on an attached stream's kernel connection.
+    /// Ends, resets, bytes and urgent data on an attached stream's kernel connection.
     pub fn watch_companion(&self, index: u32, socket: &Socket) {
         self.companion(libc::EPOLL_CTL_ADD, index, socket, 0);
     }
@@ -336,7 +336,8 @@ impl Service {
     }
 
     fn companion(&self, operation: i32, index: u32, socket: &Socket, more: u32) {
-        let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32 | more;
+        let news = libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLRDHUP;
+        let events = (news | libc::EPOLLET) as u32 | more;
         let data = tag::socket(tag::COMPANION, index, socket.generation.load(Relaxed));
         let fd = socket.fd.load(Relaxed);
         let done = handles::epoll_ctl(self.epoll, operation, fd, events, data);

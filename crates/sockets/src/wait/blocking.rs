@@ -392,7 +392,7 @@ const PAUSE_NS: u64 = 1_000_000;
 const NUMBER_NS_MAX: u64 = 100_000_000;
 
 /// The end of a wait that has none.
-const FAR_NS: u64 = 3_600_000_000_000;
+pub const FAR_NS: u64 = 3_600_000_000_000;
 
 const NOT_COUNTED: usize = usize::MAX;
 

@@ -29,6 +29,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     poll_is_woken_by_data,
     poll_and_select_are_woken_by_a_stream_that_pairs_meanwhile,
     poll_is_woken_by_the_end,
+    a_poll_of_one_stream_is_woken_by_whatever_its_peer_does,
+    a_poll_of_one_stream_is_woken_by_whatever_another_thread_does,
     poll_is_woken_by_a_pipe_among_streams,
     poll_for_room_is_woken_when_the_peer_reads,
     ppoll_lets_signals_in_while_it_waits,
@@ -330,6 +332,92 @@ fn poll_is_woken_by_the_end(a: &Actor) {
             socket::close(t);
         },
     );
+}
+
+/// What libcurl asks for in order to receive.
+const READABLE: i16 = POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLPRI;
+
+/// Done to a stream that somebody polls.
+type Act<'a> = &'a (dyn Fn(Fd) -> i64 + Sync);
+
+fn poll_alone(s: Fd, events: i16) -> String {
+    let (got, masks) = poll(&[(s, events)], 15_000);
+    format!("{got} {}", mask(masks[0]))
+}
+
+fn a_poll_of_one_stream_is_woken_by_whatever_its_peer_does(a: &Actor) {
+    let place = a.listen();
+    let send = |s, flags| io::send(s, b"x", flags).value("send");
+    let shut = |s, how| socket::shutdown(s, how).value("shutdown");
+    // From here on the kernel carries it.
+    let leave = |s| socket::set_int(s, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 2).value("SO_RCVLOWAT");
+    let reset = |s| {
+        socket::set_linger(s, true, 0).value("SO_LINGER");
+        socket::close(s).value("close")
+    };
+    let cases: [(&str, i16, Act); 10] = [
+        ("a byte", POLLIN, &|s| send(s, 0)),
+        ("a byte, asked for all", READABLE, &|s| send(s, 0)),
+        ("a half close", POLLIN, &|s| shut(s, libc::SHUT_WR)),
+        ("a half close, asked for that", POLLRDHUP, &|s| shut(s, libc::SHUT_WR)),
+        ("both half closes", POLLIN, &|s| shut(s, libc::SHUT_RDWR)),
+        ("a close", POLLIN | POLLRDHUP, &|s| socket::close(s).value("close")),
+        ("a reset", POLLIN, &reset),
+        ("a reset, asked for nothing", 0, &reset),
+        ("an urgent byte", libc::POLLPRI, &|s| send(s, libc::MSG_OOB)),
+        ("a byte by TCP", POLLIN, &|s| (leave(s), send(s, 0)).1),
+    ];
+    for (what, events, act) in cases {
+        let s = a.pair(&place);
+        wake(a, || a.note(what, poll_alone(s, events)), || _ = act(s));
+        a.meet();
+        socket::close(s);
+    }
+    let s = a.pair(&place);
+    a.client(|| _ = send(s, 0));
+    a.server(|| a.until_readable(s, 1));
+    let urgent = || a.note("an urgent byte behind one", poll_alone(s, libc::POLLPRI));
+    wake(a, urgent, || _ = send(s, libc::MSG_OOB));
+    a.meet();
+}
+
+fn a_poll_of_one_stream_is_woken_by_whatever_another_thread_does(a: &Actor) {
+    let place = a.listen();
+    let shut = |s, how| socket::shutdown(s, how).value("shutdown");
+    let leave = |s| socket::set_int(s, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1).value("SO_RCVLOWAT");
+    let fork = |_| process::wait_quietly(process::fork(|| 0)).into();
+    // Behind some, a byte of the peer's must come.
+    let cases: [(&str, i16, bool, Act); 7] = [
+        ("nothing", READABLE, true, &|_| 0),
+        ("the end of what is read", POLLIN, false, &|s| shut(s, libc::SHUT_RD)),
+        ("both ends", POLLIN, false, &|s| shut(s, libc::SHUT_RDWR)),
+        ("both ends, asked for nothing", 0, false, &|s| shut(s, libc::SHUT_RDWR)),
+        ("its way to TCP", POLLIN, true, &leave),
+        ("a fork", POLLIN, true, &fork),
+        ("a close", POLLIN, true, &|s| socket::close(s).value("close")),
+    ];
+    for (what, events, has_byte, act) in cases {
+        let s = a.pair(&place);
+        a.at_once(
+            || {
+                assert_eq!(a.hear(), "done");
+                if has_byte {
+                    io::send(s, b"x", 0).value("send");
+                }
+            },
+            || {
+                a.beside_a_sleeper(
+                    || a.note(what, poll_alone(s, events)),
+                    || {
+                        act(s);
+                        a.tell("done");
+                    },
+                );
+            },
+        );
+        a.meet();
+        socket::close(s);
+    }
 }
 
 /// Beside one that may be on the ring already.

@@ -21,6 +21,7 @@ pub use self::bells::provide;
 use self::bells::BellBox;
 use self::counted::{count_in, count_out, Counted};
 use self::held::{Held, Watch};
+use self::lone::Lone;
 use crate::outcome::Outcome;
 use crate::pool::{self, Mode, Socket};
 use crate::receive::is_no_address;
@@ -31,6 +32,7 @@ use crate::wait::{blocking, state, Question, Signals};
 mod bells;
 mod counted;
 mod held;
+mod lone;
 pub mod numbers;
 mod select;
 
@@ -269,8 +271,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, signals: Signals) -> Outcome
             break told_to_interrupted(list, libc::EINTR);
         }
         let held = held.get_or_insert_with(|| Held::of(list));
-        let bell_box = box_.get_or_insert_with(bells::take);
-        let slept = sleep(list, held, bell_box, left, signals);
+        let slept = sleep(list, held, &mut box_, left, signals);
         let errno = shunt_os::errno();
         // A number may name something else by now.
         prepare(list);
@@ -307,7 +308,7 @@ fn told_to_interrupted(list: &mut [pollfd], number: i32) -> Outcome {
 fn sleep(
     list: &mut [pollfd],
     held: &mut Held,
-    bell_box: &mut BellBox,
+    bell_box: &mut Option<BellBox>,
     left: impl Fn() -> Option<u64>,
     signals: Signals,
 ) -> bool {
@@ -350,13 +351,19 @@ enum Slept {
 fn sleep_once(
     list: &mut [pollfd],
     held: &mut Held,
-    bell_box: &mut BellBox,
+    bell_box: &mut Option<BellBox>,
     left: impl Fn() -> Option<u64>,
     signals: Signals,
 ) -> Slept {
     // A stream is counted, or has a bell, or the sleep is off.
     let counted = count_in(list);
     held.hold(list);
+    if counted.some_skipped {
+        if let Some(lone) = Lone::of(list, held, signals) {
+            return lone.sleep(list, held, bell_box, left, signals);
+        }
+    }
+    let bell_box = bell_box.get_or_insert_with(bells::take);
     let links = held.links();
     bell_box.join(&links);
     SLEEPERS.fetch_add(1, SeqCst);
@@ -509,9 +516,8 @@ unsafe fn kernel(
         unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as nfds_t, span, mask) }
     };
     let got = match beside {
-        // A sleep that nobody ends looks again in an hour.
         Some(Beside { handled, .. }) if signals::lets_in_as_much(mask) => {
-            let limit = span.unwrap_or(clock::span(3_600_000_000_000));
+            let limit = span.unwrap_or(clock::span(blocking::FAR_NS));
             critical::sleep_unless_handled(handled, limit, call).unwrap_or(0)
         }
         _ => call(span.as_ref().map_or(core::ptr::null(), |span| &raw const *span)),
