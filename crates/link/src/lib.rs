@@ -1,4 +1,4 @@
-//! What two processes that paired once keep: shared memory with a slot for each stream, one bell
+//! What two processes that paired once keep: shared memory with a slot for each stream, a bell or more
 //! each way, and a control channel. All their streams share it.
 //!
 //! [`memory`] lays the shared memory out, [`slots`] says which slots are free, [`elsewhere`] what the
@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
 pub use memory::{Memory, Side};
 use shunt_os::lock::Lock;
 use shunt_os::{clock, handles};
-use shunt_ring::ReadyMap;
+use shunt_ring::{ReadyMap, BELLS};
 pub use slots::Slots;
 
 /// No stream stands in this slot.
@@ -27,12 +27,45 @@ pub const VACANT: u32 = u32::MAX;
 /// Stands in a slot whose stream was closed, and whose last bytes are still on their way.
 pub const ORPHAN: u32 = u32::MAX - 1;
 
-/// The two eventfds of a link; -1 once they are closed.
+/// The eventfds of a link; -1 once they are closed.
 pub struct Bells {
     /// The peer rings it; every wait set with a stream of this link has it as a member.
     pub own: i32,
     /// We ring it.
     pub peer: i32,
+    /// Those of some wait sets each, made when there are more sets than one; -1 while they are not.
+    own_apart: [i32; BELLS - 1],
+    /// Those of the peer's that it has shown.
+    peer_apart: [i32; BELLS - 1],
+    /// How many wait sets of this process sleep by each.
+    sets: [u32; BELLS],
+}
+
+impl Bells {
+    fn new(own: i32, peer: i32) -> Bells {
+        let none = [-1; BELLS - 1];
+        Bells { own, peer, own_apart: none, peer_apart: none, sets: [0; BELLS] }
+    }
+
+    /// Beside the first one, that of a wait set which sleeps by this one as well.
+    pub fn own_of(&self, bell: u32) -> Option<i32> {
+        self.own_apart.get((bell as usize).wrapping_sub(1)).copied().filter(|fd| *fd >= 0)
+    }
+
+    /// One that the peer has not shown yet, or could not, is not missed: by the first one, all are woken.
+    fn peer_of(&self, bell: u32) -> i32 {
+        let apart = self.peer_apart.get((bell as usize).wrapping_sub(1));
+        apart.copied().filter(|fd| *fd >= 0).unwrap_or(self.peer)
+    }
+
+    fn close(&mut self) {
+        if self.own >= 0 {
+            let apart = self.own_apart.into_iter().chain(self.peer_apart);
+            let open = [self.own, self.peer].into_iter().chain(apart.filter(|fd| *fd >= 0));
+            open.for_each(handles::close);
+            *self = Bells::new(-1, -1);
+        }
+    }
 }
 
 /// One end of a link. Lives for ever once made: threads that hold it need no count.
@@ -69,7 +102,7 @@ impl Link {
             memory,
             side,
             control,
-            bells: Lock::new(Bells { own: bells.0, peer: bells.1 }),
+            bells: Lock::new(Bells::new(bells.0, bells.1)),
             peer_uid: peer.0,
             peer_pid: peer.1,
             alive: AtomicBool::new(true),
@@ -192,14 +225,62 @@ impl Link {
         }
         self.memory.stamp(slot, owner).store(clock::stamp(), Relaxed);
         map.mark(slot);
-        if map.take_sleeper() {
-            self.with_bells(|bells| handles::ring(bells.peer));
+        if let Some(bell) = map.take_sleeper(self.memory.told_by(slot, owner)) {
+            self.with_bells(|bells| handles::ring(bells.peer_of(bell)));
         }
     }
 
     /// Wakes whoever of this process sleeps on the link's bell.
     pub fn wake_own(&self) {
         self.with_bells(|bells| handles::ring(bells.own));
+    }
+
+    /// The bell of one more wait set, which sleeps by it and by the first: the least used one. `show` shows the peer a new one,
+    /// and says whether it could.
+    pub fn enter_set(&self, show: impl FnOnce(u32, i32) -> bool) -> u32 {
+        let mut bells = self.bells.lock();
+        if bells.own < 0 || bells.sets[0] == 0 {
+            bells.sets[0] += 1;
+            return 0;
+        }
+        let used = |bell: &usize| bells.sets[*bell];
+        let bell = (1..BELLS).min_by_key(used).unwrap_or(0) as u32;
+        let is_made = || match handles::eventfd() {
+            Ok(fd) if show(bell, fd) => Some(fd),
+            Ok(fd) => {
+                handles::close(fd);
+                None
+            }
+            Err(_) => None,
+        };
+        let bell = match bells.own_of(bell).or_else(is_made) {
+            Some(fd) => {
+                bells.own_apart[bell as usize - 1] = fd;
+                bell
+            }
+            None => 0,
+        };
+        bells.sets[bell as usize] += 1;
+        bell
+    }
+
+    /// The wait set sleeps by its bell no more.
+    pub fn leave_set(&self, bell: u32) {
+        if let Some(sets) = self.bells.lock().sets.get_mut(bell as usize) {
+            *sets = sets.saturating_sub(1);
+        }
+    }
+
+    /// The peer shows a bell, which is ours to close from now on. False if it cannot be one, whatever the peer says.
+    pub fn show_bell(&self, bell: u32, fd: i32) -> bool {
+        let mut bells = self.bells.lock();
+        let is_open = bells.own >= 0;
+        let place = bells.peer_apart.get_mut((bell as usize).wrapping_sub(1));
+        match place.filter(|place| is_open && **place < 0) {
+            Some(place) => *place = fd,
+            None => return false,
+        }
+        true
     }
 
     /// Calls `act` with the bells, unless they have been closed. They are not closed meanwhile, so
@@ -221,12 +302,7 @@ impl Link {
         unsafe { self.open_after_fork() };
         self.bury();
         handles::close(self.control);
-        let mut bells = self.bells.lock();
-        if bells.own >= 0 {
-            handles::close(bells.own);
-            handles::close(bells.peer);
-            *bells = Bells { own: -1, peer: -1 };
-        }
+        self.bells.lock().close();
     }
 
     /// As above, of a link that was dead before, and that streams still stand in.
@@ -250,9 +326,7 @@ impl Link {
         }
         let mut bells = self.bells.lock();
         if bells.own >= 0 {
-            handles::close(bells.own);
-            handles::close(bells.peer);
-            *bells = Bells { own: -1, peer: -1 };
+            bells.close();
             self.memory.retire();
         }
     }

@@ -22,7 +22,7 @@ use crate::rings::{Place, Rings, PAGE};
 
 pub use crate::rings::has_room;
 
-const MAGIC: u64 = 0x3574_6e75_6853; // "Shunt5"
+const MAGIC: u64 = 0x3674_6e75_6853; // "Shunt6"
 const MAPS: usize = PAGE;
 const CONTROL: usize = 3 * PAGE;
 const CONTROL_BYTES: usize = 512;
@@ -187,6 +187,14 @@ impl Memory {
         // SAFETY: mapped while the link lives; nothing but atomics.
         let direction = unsafe { self.direction(slot, side.other()).as_ref() };
         &direction.wake.marked_at
+    }
+
+    /// By which bell `side` is told of the stream in `slot`. In the direction that it reads, as [`stamp`](Self::stamp).
+    #[inline]
+    pub fn told_by(&self, slot: u32, side: Side) -> &AtomicU32 {
+        // SAFETY: mapped while the link lives; nothing but atomics.
+        let direction = unsafe { self.direction(slot, side.other()).as_ref() };
+        &direction.consumer.told_by
     }
 
     fn leaving(&self, slot: u32) -> &Leaving {

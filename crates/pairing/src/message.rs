@@ -14,6 +14,7 @@
 //! | FinHeld | writer that was shut down or closed with bytes unread in the ring | slot | |
 //! | Drained | reader, when it has taken them, or if it is closed | slot | |
 //! | Released | guest that is done with a slot after the master | slot | |
+//! | Bell | who has more wait sets than one on the link | as the slot its number | a further bell |
 //!
 //! A descriptor travels only to a process whose service thread has just spoken or holds a live
 //! link: one that lies unread in a queue would keep a connection open after its program closed it.
@@ -22,7 +23,7 @@ use shunt_os::peer::{Endpoint, Tuple};
 
 /// Every message has this size.
 pub const BYTES: usize = 96;
-const VERSION: u32 = 0x5348_000a;
+const VERSION: u32 = 0x5348_000b;
 /// No slot is meant.
 pub const NO_SLOT: u32 = u32::MAX;
 
@@ -40,6 +41,7 @@ pub enum Kind {
     FinHeld = 10,
     Drained = 11,
     Yield = 12,
+    Bell = 13,
 }
 
 /// One message, whatever its kind; fields that a kind does not use are zero.
@@ -86,6 +88,7 @@ impl Message {
             10 => Kind::FinHeld,
             11 => Kind::Drained,
             12 => Kind::Yield,
+            13 => Kind::Bell,
             _ => return None,
         };
         let id = u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32;

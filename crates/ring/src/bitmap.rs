@@ -2,16 +2,20 @@
 //!
 //! One map a link and side, in shared memory. The peer marks slots; the owner drains them. Two
 //! levels, so that looking costs one cache line however many streams are idle. The owner's threads
-//! announce before they sleep on the link's bell; who marks then asks whether to ring it.
+//! announce before they sleep on a bell of the link; who marks then asks which to ring.
 //!
 //! | step of a sleeper | step of a marker |
 //! |---|---|
 //! | `announce_sleep`, then `any`: if so `retract_sleep` and `drain` | `mark` |
-//! | sleep on the bell | `take_sleeper`: if so, ring the bell |
+//! | sleep on the bell | `take_sleeper`: ring the bell that it names |
 //! | clear the bell, then `retract_sleep`, then `drain` | |
 //!
-//! Several threads may sleep; the bell is rung once until one of them has answered. The bell must
+//! Several threads may sleep; a bell is rung once until one of them has answered. It must
 //! stay rung until it is cleared (an eventfd, or a futex on a word).
+//!
+//! Bell 0 wakes every sleeper, who all announce there. Each other bell is of some sleepers, who announce there as
+//! well, and want to be told of some streams alone: a word beside the stream says by which bell, and whoever else comes to
+//! wait for it sets that to 0 before it announces.
 
 use crate::sync::{acquire, fence, release, AtomicU32, AtomicU64, Point, Relaxed};
 
@@ -21,8 +25,17 @@ pub const SLOTS: u32 = if cfg!(loom) { 128 } else { 16384 };
 const WORDS: usize = (SLOTS / 64) as usize;
 const SUMMARIES: usize = WORDS.div_ceil(64);
 
+/// How many bells a map has.
+pub const BELLS: usize = if cfg!(loom) { 2 } else { 16 };
+
 /// In `sleeping`: the bell was rung and nobody has answered yet. Below it: how many threads sleep.
 const RUNG: u32 = 1 << 31;
+
+/// A line each: who sleeps on different bells does not share one.
+#[repr(C, align(64))]
+struct Apart {
+    sleeping: AtomicU32,
+}
 
 /// Zeroed memory is a valid map: nothing marked, nobody asleep.
 #[repr(C, align(64))]
@@ -41,6 +54,8 @@ pub struct ReadyMap {
     spare: u64,
     /// Those of the others; the first of these words is not used.
     words: [AtomicU64; WORDS],
+    /// Who sleeps on each bell but the first.
+    apart: [Apart; BELLS - 1],
 }
 
 #[cfg(not(loom))]
@@ -51,7 +66,8 @@ const _: () = {
     assert!(offset_of!(ReadyMap, elsewhere) == 40);
     assert!(offset_of!(ReadyMap, first) == 48);
     assert!(offset_of!(ReadyMap, words) == 64);
-    assert!(size_of::<ReadyMap>() == 64 + 2048);
+    assert!(offset_of!(ReadyMap, apart) == 64 + 2048);
+    assert!(size_of::<ReadyMap>() == 64 + 2048 + 64 * (BELLS - 1));
 };
 
 impl ReadyMap {
@@ -66,6 +82,7 @@ impl ReadyMap {
             #[cfg(not(loom))]
             spare: 0,
             words: core::array::from_fn(|_| AtomicU64::new(0)),
+            apart: core::array::from_fn(|_| Apart { sleeping: AtomicU32::new(0) }),
         }
     }
 
@@ -74,6 +91,15 @@ impl ReadyMap {
         match at {
             0 => &self.first,
             at => &self.words[at],
+        }
+    }
+
+    /// Of a bell that is not there, whatever a peer says, it is the first one's.
+    #[inline]
+    fn sleeping(&self, bell: u32) -> (&AtomicU32, u32) {
+        match self.apart.get((bell as usize).wrapping_sub(1)) {
+            Some(apart) => (&apart.sleeping, bell),
+            None => (&self.sleeping, 0),
         }
     }
 
@@ -144,18 +170,16 @@ impl ReadyMap {
         self.summary.iter().fold(0, |all, word| all | word.load(Relaxed)) != 0
     }
 
-    /// Announces that a thread will sleep on the bell unless [`any`](Self::any) says no.
+    /// Announces that a thread will sleep on `bell` unless [`any`](Self::any) says no.
     #[inline]
-    pub fn announce_sleep(&self) {
+    pub fn announce_sleep(&self, bell: u32) {
+        let (sleeping, _) = self.sleeping(bell);
         // A ring that nobody answered was for an earlier sleep: its event may have been taken by a
         // look that was not a sleeper's, and must not silence the next mark.
-        let mut now = self.sleeping.load(Relaxed);
-        while let Err(changed) = self.sleeping.compare_exchange_weak(
-            now,
-            (now & !RUNG).wrapping_add(1),
-            Relaxed,
-            Relaxed,
-        ) {
+        let mut now = sleeping.load(Relaxed);
+        while let Err(changed) =
+            sleeping.compare_exchange_weak(now, (now & !RUNG).wrapping_add(1), Relaxed, Relaxed)
+        {
             now = changed;
         }
         // SYNC sleeping -> ReadyMap::take_sleeper: the sleeper sees the mark in `any`, or the marker
@@ -166,15 +190,13 @@ impl ReadyMap {
     /// The thread is awake again, or did not sleep after all. It has cleared the bell before (if the
     /// bell woke it) and drains after this.
     #[inline]
-    pub fn retract_sleep(&self) {
-        let mut now = self.sleeping.load(Relaxed);
+    pub fn retract_sleep(&self, bell: u32) {
+        let (sleeping, _) = self.sleeping(bell);
+        let mut now = sleeping.load(Relaxed);
         // A peer that scribbles must not make the count underflow into `RUNG`.
-        while let Err(changed) = self.sleeping.compare_exchange_weak(
-            now,
-            (now & !RUNG).saturating_sub(1),
-            Relaxed,
-            Relaxed,
-        ) {
+        while let Err(changed) =
+            sleeping.compare_exchange_weak(now, (now & !RUNG).saturating_sub(1), Relaxed, Relaxed)
+        {
             now = changed;
         }
         // SYNC sleeping -> ReadyMap::take_sleeper: a marker that still saw `RUNG` and did not ring
@@ -185,23 +207,26 @@ impl ReadyMap {
     /// A thread that is no sleeper took the bell's event: the next mark rings again. It drains after
     /// this.
     #[inline]
-    pub fn clear_rung(&self) {
-        self.sleeping.fetch_and(!RUNG, Relaxed);
+    pub fn clear_rung(&self, bell: u32) {
+        self.sleeping(bell).0.fetch_and(!RUNG, Relaxed);
         // SYNC sleeping -> ReadyMap::take_sleeper: as in `retract_sleep`.
         fence(Point::SleeperRetract);
     }
 
-    /// After [`mark`](Self::mark): whether the caller must ring the owner's bell.
+    /// After [`mark`](Self::mark): which bell of the owner's the caller must ring, if any. `told_by` says by which the
+    /// owner is told of this stream.
     #[inline]
-    pub fn take_sleeper(&self) -> bool {
+    pub fn take_sleeper(&self, told_by: &AtomicU32) -> Option<u32> {
         // SYNC sleeping -> ReadyMap::announce_sleep, ReadyMap::retract_sleep: the mark before this
-        // fence is seen by an owner that is not seen asleep, or whose bell is seen rung.
+        // fence is seen by an owner that is not seen asleep, or whose bell is seen rung, or who has not been seen to
+        // set `told_by` before it announced.
         fence(Point::SleeperTake);
-        let now = self.sleeping.load(Relaxed);
+        let (sleeping, bell) = self.sleeping(told_by.load(Relaxed));
+        let now = sleeping.load(Relaxed);
         if now == 0 || now & RUNG != 0 {
-            return false;
+            return None;
         }
-        self.sleeping.fetch_or(RUNG, Relaxed) & RUNG == 0
+        (sleeping.fetch_or(RUNG, Relaxed) & RUNG == 0).then_some(bell)
     }
 }
 

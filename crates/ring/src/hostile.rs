@@ -6,8 +6,8 @@
 use proptest::prelude::*;
 
 use crate::rig::{cases, Rig};
-use crate::sync::Relaxed;
-use crate::{Consumer, Corrupt, Direction, Producer, ReadyMap, SLOTS};
+use crate::sync::{AtomicU32, Relaxed};
+use crate::{Consumer, Corrupt, Direction, Producer, ReadyMap, BELLS, SLOTS};
 
 #[derive(Clone, Copy, Debug)]
 enum Word {
@@ -304,23 +304,42 @@ fn a_scribbled_map_gives_only_slots_that_exist() {
         count += 1;
     });
     assert_eq!(count, SLOTS);
-    map.retract_sleep();
-    map.announce_sleep();
-    map.take_sleeper();
+    for bell in [0, 1, BELLS as u32, u32::MAX] {
+        map.retract_sleep(bell);
+        map.announce_sleep(bell);
+        let rung = map.take_sleeper(&AtomicU32::new(bell));
+        assert!(rung.is_none_or(|rung| (rung as usize) < BELLS));
+    }
 }
 
 #[test]
-fn the_bell_is_rung_once_until_it_is_answered() {
+fn a_bell_is_rung_once_until_it_is_answered() {
     let map = ReadyMap::new();
-    assert!(!map.take_sleeper(), "nobody sleeps");
-    map.announce_sleep();
-    map.announce_sleep();
-    assert!(map.take_sleeper());
-    assert!(!map.take_sleeper(), "rung already");
-    map.retract_sleep();
-    assert!(map.take_sleeper(), "the other one still sleeps");
-    map.retract_sleep();
-    assert!(!map.take_sleeper(), "nobody sleeps");
-    map.retract_sleep();
-    assert!(!map.take_sleeper(), "one retraction too many does no harm");
+    for bell in 0..BELLS as u32 {
+        let told_by = AtomicU32::new(bell);
+        assert_eq!(map.take_sleeper(&told_by), None, "nobody sleeps");
+        map.announce_sleep(bell);
+        map.announce_sleep(bell);
+        assert_eq!(map.take_sleeper(&told_by), Some(bell));
+        assert_eq!(map.take_sleeper(&told_by), None, "rung already");
+        map.retract_sleep(bell);
+        assert_eq!(map.take_sleeper(&told_by), Some(bell), "the other one still sleeps");
+        map.retract_sleep(bell);
+        assert_eq!(map.take_sleeper(&told_by), None, "nobody sleeps");
+        map.retract_sleep(bell);
+        assert_eq!(map.take_sleeper(&told_by), None, "one retraction too many does no harm");
+    }
+}
+
+#[test]
+fn a_stream_is_told_of_by_its_own_bell() {
+    let map = ReadyMap::new();
+    map.announce_sleep(0);
+    map.announce_sleep(1);
+    let (of_all, of_some) = (AtomicU32::new(0), AtomicU32::new(1));
+    assert_eq!(map.take_sleeper(&of_some), Some(1));
+    assert_eq!(map.take_sleeper(&of_some), None, "rung already");
+    assert_eq!(map.take_sleeper(&of_all), Some(0));
+    let of_none = AtomicU32::new(2);
+    assert_eq!(map.take_sleeper(&of_none), None, "nobody sleeps by that one");
 }

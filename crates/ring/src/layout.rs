@@ -38,7 +38,12 @@ pub struct ConsumerLine {
     /// How many bytes the stream had had by TCP when the present segment began. The writer stores it, in this line since
     /// it does so seldom.
     pub by_tcp: AtomicU64,
-    spare: [u64; 3],
+    /// By which bell the reader's process is told of the stream, also of room in what it writes itself; stored by that
+    /// process alone.
+    pub told_by: AtomicU32,
+    #[cfg(not(loom))]
+    reserved: u32,
+    spare: [u64; 2],
 }
 
 /// Changed rarely; what both change, only by read-modify-write.
@@ -101,7 +106,10 @@ impl Default for ConsumerLine {
             shared: AtomicU64::new(0),
             leaving: AtomicU64::new(0),
             by_tcp: AtomicU64::new(0),
-            spare: [0; 3],
+            told_by: AtomicU32::new(0),
+            #[cfg(not(loom))]
+            reserved: 0,
+            spare: [0; 2],
         }
     }
 }
@@ -141,7 +149,7 @@ const _: () = {
     assert!(offset_of!(ConsumerLine, head) == 0);
     assert!(offset_of!(ConsumerLine, window) == 8);
     assert!(offset_of!(ConsumerLine, shared) == 16 && offset_of!(ConsumerLine, leaving) == 24);
-    assert!(offset_of!(ConsumerLine, by_tcp) == 32);
+    assert!(offset_of!(ConsumerLine, by_tcp) == 32 && offset_of!(ConsumerLine, told_by) == 40);
     assert!(offset_of!(WakeLine, end) == 0);
     assert!(offset_of!(WakeLine, data_wanted) == 8);
     assert!(offset_of!(WakeLine, space_wanted) == 12);

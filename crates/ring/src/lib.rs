@@ -40,7 +40,7 @@ mod small_messages;
 #[cfg(all(test, not(loom)))]
 mod threads;
 
-pub use bitmap::{ReadyMap, SLOTS};
+pub use bitmap::{ReadyMap, BELLS, SLOTS};
 pub use bytes::Byte;
 pub use consumer::Consumer;
 pub use copy::copy;

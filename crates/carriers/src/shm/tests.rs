@@ -112,7 +112,7 @@ fn a_waiting_set_is_marked_and_its_bell_rung_once() {
     let (mut near, mut far) = <ShmSubject>::pair();
     let link = link_of(&far);
     let map = link.own_ready();
-    map.announce_sleep();
+    map.announce_sleep(0);
     far.receiver.ring.want_data(WAIT_SET);
     assert_eq!(send(&mut near.sender, &[1]), Ok(Sent::Took(1)));
     let mut marked = VACANT;

@@ -102,7 +102,7 @@ fn for_data_in_a_wait_set() {
                 assert_eq!(write(&mut producer, &byte), 1);
                 if producer.take_data_waiters() & WAIT_SET != 0 {
                     map.mark(SLOT);
-                    if map.take_sleeper() {
+                    if map.take_sleeper(&shared.direction.consumer.told_by).is_some() {
                         bell.ring();
                     }
                 }
@@ -116,11 +116,11 @@ fn for_data_in_a_wait_set() {
         consumer.want_data(WAIT_SET);
         if consumer.available_fresh().unwrap() == 0 {
             let mut ready = Vec::new();
-            map.announce_sleep();
+            map.announce_sleep(0);
             if !map.any() {
                 bell.sleep_and_clear();
             }
-            map.retract_sleep();
+            map.retract_sleep(0);
             map.drain(|slot| ready.push(slot));
             assert!(ready.iter().all(|&slot| slot == SLOT));
         }

@@ -22,21 +22,45 @@ pub(super) fn mark_against_sleep() {
         let (map, bell) = (map.clone(), bell.clone());
         move || {
             map.mark(3);
-            if map.take_sleeper() {
+            if map.take_sleeper(&AtomicU32::new(0)).is_some() {
                 bell.ring();
             }
         }
     });
     let mut slots = Vec::new();
     while slots.is_empty() {
-        map.announce_sleep();
+        map.announce_sleep(0);
         if !map.any() {
             bell.sleep_and_clear();
         }
-        map.retract_sleep();
+        map.retract_sleep(0);
         slots = drained(&map);
     }
     assert_eq!(slots, [3]);
+    marker.join().unwrap();
+}
+
+/// A stream of one wait set, told of by a bell of its own, comes to be of interest to another sleeper, who knows the first
+/// bell alone.
+pub(super) fn mark_against_another_bell() {
+    let (map, bell) = (Arc::new(ReadyMap::new()), Arc::new(Bell::new()));
+    let told_by = Arc::new(AtomicU32::new(1));
+    let marker = thread::spawn({
+        let (map, bell, told_by) = (map.clone(), bell.clone(), told_by.clone());
+        move || {
+            map.mark(3);
+            if map.take_sleeper(&told_by) == Some(0) {
+                bell.ring();
+            }
+        }
+    });
+    told_by.store(0, Relaxed);
+    map.announce_sleep(0);
+    if !map.any() {
+        bell.sleep_and_clear();
+    }
+    map.retract_sleep(0);
+    assert_eq!(drained(&map), [3]);
     marker.join().unwrap();
 }
 
@@ -44,19 +68,20 @@ pub(super) fn mark_against_sleep() {
 /// again for the thread that still sleeps.
 pub(super) fn mark_against_answer() {
     let (map, bell) = (Arc::new(ReadyMap::new()), Arc::new(Bell::new()));
-    map.announce_sleep();
-    map.announce_sleep();
+    map.announce_sleep(0);
+    map.announce_sleep(0);
     let marker = thread::spawn({
         let (map, bell) = (map.clone(), bell.clone());
         move || {
-            assert!(map.take_sleeper());
+            let first = AtomicU32::new(0);
+            assert!(map.take_sleeper(&first).is_some());
             bell.ring();
             map.mark(3);
-            map.take_sleeper()
+            map.take_sleeper(&first).is_some()
         }
     });
     bell.sleep_and_clear();
-    map.retract_sleep();
+    map.retract_sleep(0);
     let slots = drained(&map);
     let rang_again = marker.join().unwrap();
     assert!(slots == [3] || rang_again);
@@ -96,6 +121,11 @@ pub(super) fn summary_leads_to_the_mark() {
 #[test]
 fn a_sleeping_owner_is_woken_by_a_mark() {
     explore(mark_against_sleep);
+}
+
+#[test]
+fn a_mark_is_told_of_by_a_bell_that_has_just_changed() {
+    explore(mark_against_another_bell);
 }
 
 #[test]

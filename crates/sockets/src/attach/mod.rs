@@ -298,6 +298,12 @@ pub fn observe_reader(socket: &Socket, recv: &mut RecvSide) -> Result<ReaderOn, 
     Ok(now)
 }
 
+/// Shows the peer a further bell of ours. False if the channel is full, or closed.
+pub fn show_bell(link: &Link, bell: u32, fd: i32) -> bool {
+    let message = Message::of(Kind::Bell, bell).encode();
+    link.is_alive() && handles::send_message(link.control, &message, &[fd]).is_ok()
+}
+
 /// Sends a message to the peer's service thread; by ours if the channel is full.
 pub fn tell(link: &'static Link, kind: Kind, slot: u32) {
     say(link, Message::of(kind, slot));

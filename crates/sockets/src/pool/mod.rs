@@ -122,6 +122,8 @@ pub struct Socket {
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
     pub companion_stirred: Stirred,
+    /// A poll has slept for it by the first bell of its link.
+    pub polled: AtomicBool,
     /// shutdown(SHUT_RD) was called.
     pub shut_reading: AtomicBool,
     /// shutdown(SHUT_WR) was called.
@@ -242,6 +244,7 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.shut_reading.store(false, Relaxed);
     socket.shut_writing.store(false, Relaxed);
     socket.companion_stirred.clear();
+    socket.polled.store(false, Relaxed);
     *socket.tuple.lock() = None;
     socket.link.store(null_mut(), Relaxed);
     socket.kin.forget();
@@ -357,6 +360,7 @@ impl Socket {
             bytes: AtomicU64::new(0),
             listener: AtomicI32::new(-1),
             companion_stirred: Stirred::default(),
+            polled: AtomicBool::new(false),
             shut_reading: AtomicBool::new(false),
             shut_writing: AtomicBool::new(false),
             closing: AtomicBool::new(false),

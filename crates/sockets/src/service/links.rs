@@ -187,6 +187,17 @@ impl Work {
                 None => self.let_go_of_orphan(link, message.slot),
             },
             Kind::Released => _ = free_if_last(link, message.slot, link.side.other()),
+            Kind::Bell => {
+                // Without one it is rung by the first.
+                if let Some(&passed) = received.passed[..received.passed_count].first() {
+                    if let Ok(bell) = handles::duplicate(passed) {
+                        if !link.show_bell(message.slot, bell) {
+                            handles::close(bell);
+                            return false;
+                        }
+                    }
+                }
+            }
             Kind::Offer => self.consider(link, message, received),
             Kind::Accept => return self.accepted(link, message, received),
             Kind::Decline => self.declined(link, message),

@@ -78,7 +78,7 @@ fn stir_marked(links: impl Iterator<Item = &'static Link>) {
 }
 
 /// When this process, or the peer of one of the links, last did something elsewhere.
-fn doings<'a>(links: impl IntoIterator<Item = &'a &'static Link>) -> u64 {
+fn doings(links: impl IntoIterator<Item = &'static Link>) -> u64 {
     let peers = links.into_iter().map(|link| link.own_ready().elsewhere());
     peers.fold(elsewhere::last(), u64::max)
 }

@@ -302,6 +302,32 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     mask
 }
 
+/// By which bell the peer tells of an attached stream: 0, which wakes everybody, once a poll has slept for it.
+pub fn be_told_by(socket: &Socket, bell: u32) {
+    let Some(direction) = blocking::direction(socket, false) else { return };
+    let told_by = &direction.consumer.told_by;
+    if bell == 0 || socket.polled.load(SeqCst) {
+        return told_by.store(0, SeqCst);
+    }
+    told_by.store(bell, SeqCst);
+    if socket.polled.load(SeqCst) {
+        // By the other one, a poll that has just gone to sleep may have been told.
+        told_by.store(0, SeqCst);
+        if let Some(link) = socket.link() {
+            link.wake_own();
+        }
+    }
+}
+
+/// As [`arm`], for a poll: it sleeps by the first bell.
+pub fn arm_for_poll(socket: &Socket) {
+    socket.polled.store(true, SeqCst);
+    if let Some(direction) = blocking::direction(socket, false) {
+        direction.consumer.told_by.store(0, SeqCst);
+    }
+    arm(socket);
+}
+
 /// Asks the peer to tell the link when there is something to read, or room where there was none.
 /// The caller looks at [`mask`] once more afterwards.
 pub fn arm(socket: &Socket) {

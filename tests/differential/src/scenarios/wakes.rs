@@ -4,7 +4,7 @@
 use super::{scenarios, Scenario, Settings};
 use crate::actor::Actor;
 use crate::calls::process::{self, Pid};
-use crate::calls::wait::{epoll_add, epoll_create, epoll_wait, eventfd};
+use crate::calls::wait::{epoll_add, epoll_create, epoll_del, epoll_wait, eventfd, poll};
 use crate::calls::{io, socket, Fd};
 use libc::{EPOLLET, EPOLLEXCLUSIVE, EPOLLIN, EPOLLONESHOT, POLLIN};
 use std::sync::mpsc::channel;
@@ -23,6 +23,8 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     an_arrival_at_one_shots_wakes_every_process,
     an_arrival_at_exclusive_levels_wakes_one_process,
     an_arrival_at_exclusive_edges_wakes_one_process,
+    a_stream_is_told_of_in_whatever_set_it_has_come_to,
+    threads_that_pass_streams_on_from_set_to_set_are_told_of_each,
 ];
 
 const WAITERS: usize = 4;
@@ -178,4 +180,106 @@ fn read_words(out: Fd) -> Vec<u8> {
     let mut room = [0; 16];
     let count = io::read(out, &mut room).value("read") as usize;
     room[..count].to_vec()
+}
+
+/// Of several sets with a stream each, and while others poll.
+fn a_stream_is_told_of_in_whatever_set_it_has_come_to(a: &Actor) {
+    const SETS: usize = 4;
+    let place = a.listen();
+    let others: Vec<Fd> = (0..SETS).map(|_| a.pair(&place)).collect();
+    let (s, polled) = (a.pair(&place), a.pair(&place));
+    a.meet();
+    let (sets, pipe) = (others.iter().map(|_| epoll_create()).collect::<Vec<_>>(), socket::pipe());
+    a.server(|| {
+        for (set, other) in sets.iter().zip(&others) {
+            epoll_add(*set, *other, EPOLLIN, RELEASE).value("ADD");
+        }
+        epoll_add(sets[1], polled, EPOLLIN, STREAM).value("ADD");
+    });
+    let add = |at: usize| epoll_add(sets[at], s, EPOLLIN, STREAM).value("ADD");
+    let del = |at: usize| epoll_del(sets[at], s).value("DEL");
+    let close = |at: usize| socket::close(sets[at]).value("close");
+    let wait = |at: usize| format!("{:?}", epoll_wait(sets[at], 4, -1).events);
+    let poll = |set: &[_]| format!("{:?}", poll(set, -1).1);
+    let nothing = || 0;
+    let told = |fd: Fd, what: &str, wait: &(dyn Fn() -> String + Sync), act: &dyn Fn() -> i64| {
+        a.at_once(
+            || {
+                assert_eq!(a.hear(), "go on");
+                io::send(fd, b"x", 0).value("send");
+            },
+            || {
+                let sleep = || a.note(what, wait());
+                a.beside_a_sleeper(sleep, || {
+                    act();
+                    a.tell("go on");
+                });
+                io::recv(fd, &mut [0], 0).value("recv");
+            },
+        );
+    };
+    told(s, "added while the set is waited for", &|| wait(1), &|| add(1));
+    told(s, "alone", &|| wait(1), &nothing);
+    told(s, "in another", &|| wait(2), &|| del(1) + add(2));
+    told(s, "in that one", &|| wait(2), &nothing);
+    told(s, "in two, the second", &|| wait(3), &|| add(3));
+    told(s, "in two, the second again", &|| wait(3), &nothing);
+    told(s, "in two, the first", &|| wait(2), &nothing);
+    told(s, "in the first again", &|| wait(1), &|| del(2) + add(1));
+    told(s, "behind a close", &|| wait(0), &|| close(3) + add(0));
+    told(polled, "in a set", &|| wait(1), &nothing);
+    told(polled, "polled by itself", &|| poll(&[(polled, POLLIN)]), &nothing);
+    told(polled, "polled", &|| poll(&[(polled, POLLIN), (pipe.0, POLLIN)]), &nothing);
+    told(polled, "in the set again", &|| wait(1), &nothing);
+}
+
+/// More sets than a link has bells.
+fn threads_that_pass_streams_on_from_set_to_set_are_told_of_each(a: &Actor) {
+    const THREADS: usize = 20;
+    const ROUNDS: u64 = 12;
+    let place = a.listen();
+    let streams: Vec<Fd> = (0..THREADS).map(|_| a.pair(&place)).collect();
+    a.meet();
+    a.at_once(
+        || {
+            for round in 0..ROUNDS {
+                for &s in &streams {
+                    io::send(s, &round.to_le_bytes(), 0).value("send");
+                }
+                for &s in &streams {
+                    let mut room = [0; 8];
+                    poll(&[(s, POLLIN)], -1);
+                    io::recv(s, &mut room, libc::MSG_WAITALL).value("recv");
+                    assert_eq!(u64::from_le_bytes(room), round);
+                }
+            }
+            a.tell("done");
+        },
+        || {
+            let sets: Vec<Fd> = streams.iter().map(|_| epoll_create()).collect();
+            let done = eventfd(0);
+            for (&set, &s) in sets.iter().zip(&streams) {
+                epoll_add(set, done, EPOLLIN, 0).value("ADD");
+                epoll_add(set, s, EPOLLIN, s as u64).value("ADD");
+            }
+            std::thread::scope(|scope| {
+                for at in 0..THREADS {
+                    let (set, next) = (sets[at], sets[(at + 1) % THREADS]);
+                    a.thread(scope, &format!("{at}"), move || loop {
+                        let events = epoll_wait(set, 1, -1).events;
+                        let Some(&(_, data)) = events.first().filter(|it| it.1 > 0) else {
+                            return a.note("told at the end", events.len());
+                        };
+                        let (s, mut room) = (data as Fd, [0; 8]);
+                        assert_eq!(io::recv(s, &mut room, libc::MSG_WAITALL).count(), Some(8));
+                        epoll_del(set, s).value("DEL");
+                        epoll_add(next, s, EPOLLIN, data).value("ADD");
+                        io::send(s, &room, 0).value("send");
+                    });
+                }
+                assert_eq!(a.hear(), "done");
+                io::write(done, &1u64.to_ne_bytes()).value("write");
+            });
+        },
+    );
 }

@@ -8,7 +8,7 @@ use shunt_os::{handles, memory, real};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_stats::Reason;
 
-use super::members::{leave_set, manage, release_all, take_over};
+use super::members::{choose_bell, leave_set, manage, release_all, take_over};
 use super::registration::Registration;
 use super::{renew_entry, set_at, tag, tagged, Set};
 use crate::outcome::Outcome;
@@ -220,6 +220,8 @@ fn list_attached(
     set.join_link(&mut inner, set_fd, link);
     inner.own(set_fd, fd);
     set.kick(&inner);
+    drop(inner);
+    choose_bell(socket, memberships);
     Listed::As(link)
 }
 

@@ -13,7 +13,7 @@ use super::{each, renew_entry, set_at, tag, tagged, try_each, Cause, Inner, Set,
 use crate::attach;
 use crate::pool::{self, Membership, Mode, Socket};
 use crate::table::{self, Entry};
-use crate::wait::state::State;
+use crate::wait::state::{self, State};
 
 /// Whether a stream's registrations are ours.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn manage(set: &Set, socket: &'static Socket, fd: i32) -> Managed {
     };
     if registration.managed {
         // Of a stream that has come to another link.
-        if !inner.links.iter().any(|known| core::ptr::eq(*known, link)) {
+        if !inner.links.iter().any(|known| known.is(link)) {
             set.join_link(&mut inner, set_fd, link);
             inner.queue(fd, Cause::First);
             set.kick(&inner);
@@ -112,7 +112,18 @@ pub fn manage_all(socket: &'static Socket) -> Managed {
             Managed::Later => worst = Managed::Later,
         }
     }
+    choose_bell(socket, &socket.memberships.lock());
     worst
+}
+
+/// The peer tells of the stream by the bell of the only set that it is in, or was and may come to once more; or by the
+/// first one, which wakes them all. The memberships are locked.
+pub(super) fn choose_bell(socket: &Socket, members: &[Membership]) {
+    let bell = match (members, socket.link()) {
+        ([only], Some(link)) => set_at(only.set).inner.lock().bell_of(link),
+        _ => 0,
+    };
+    state::be_told_by(socket, bell);
 }
 
 /// A one-shot that has told, where others must find an entry: when the kernel has told of room, under our
@@ -417,7 +428,7 @@ pub fn forget_link(link: &'static Link) {
         let set = set_at(index);
         let mut inner = set.inner.lock();
         let before = inner.links.len();
-        inner.links.retain(|known| !core::ptr::eq(*known, link));
+        inner.links.retain(|known| !known.is(link));
         if inner.links.len() != before && !inner.candidates.is_empty() {
             // Who was woken by its bell, which is about to close, may not have seen that.
             set.kick(&inner);

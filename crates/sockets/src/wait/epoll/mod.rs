@@ -19,6 +19,7 @@ use shunt_stats::Reason;
 
 use self::queue::{Cause, First, Queue, Standing};
 use self::registration::{Era, Registrations};
+use crate::attach;
 use crate::inherit::Kin;
 use crate::pool::{self, Membership};
 use crate::process;
@@ -47,13 +48,53 @@ struct Inner {
     /// it reports of them must be known when they become ours.
     by_data: BTreeMap<u64, i32>,
     candidates: Queue,
-    links: Vec<&'static Link>,
+    links: Vec<Joined>,
     /// So many sleepers are announced to each of them.
     announced: u32,
     era: Era,
     /// The kernel's for good, and why: the set is polled as a descriptor itself, somebody whom we do
     /// not see may wait on it, or some registration's own data looks like our tag.
     kernels: Option<Reason>,
+}
+
+/// A link that has a stream in a set, and by which of its bells the set sleeps beside the first.
+#[derive(Clone, Copy)]
+struct Joined {
+    link: &'static Link,
+    bell: u32,
+}
+
+impl Joined {
+    fn is(&self, link: &Link) -> bool {
+        core::ptr::eq(self.link, link)
+    }
+
+    /// By which the set's sleepers are announced.
+    fn bells(&self) -> impl Iterator<Item = u32> {
+        core::iter::once(0).chain((self.bell > 0).then_some(self.bell))
+    }
+
+    /// Tells the peer of the set's sleepers. If there are as many as before, others may sleep, and whoever woke
+    /// has perhaps taken the bell's event.
+    fn announce(&self, before: u32, now: u32) {
+        let map = self.link.own_ready();
+        for bell in self.bells() {
+            (before..now).for_each(|_| map.announce_sleep(bell));
+            (now..before).for_each(|_| map.retract_sleep(bell));
+            if before == now {
+                map.clear_rung(bell);
+            }
+        }
+    }
+
+    /// The bells come into the kernel's set, or leave it.
+    fn change(&self, set_fd: i32, operation: i32) {
+        self.link.with_bells(|bells| {
+            for fd in [Some(bells.own), bells.own_of(self.bell)].into_iter().flatten() {
+                let _ = handles::epoll_ctl(set_fd, operation, fd, BELL_EVENTS, tag(BELL));
+            }
+        });
+    }
 }
 
 /// An epoll set of the program's.
@@ -111,17 +152,6 @@ fn renew_entry(set_fd: i32, fd: i32, entry: Option<(u32, u64)>) {
     let gone = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, fd, 0, 0).is_ok();
     if let Some((events, data)) = entry.filter(|_| gone) {
         let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_ADD, fd, events, data);
-    }
-}
-
-/// Tells a link's peer of a set's sleepers. If there are as many as before, others may sleep, and whoever woke
-/// has perhaps taken the bell's event.
-fn announce(link: &Link, before: u32, now: u32) {
-    let map = link.own_ready();
-    (before..now).for_each(|_| map.announce_sleep());
-    (now..before).for_each(|_| map.retract_sleep());
-    if before == now {
-        map.clear_rung();
     }
 }
 
@@ -308,7 +338,7 @@ impl Set {
     }
 
     fn doings(&self) -> u64 {
-        super::doings(&self.inner.lock().links)
+        super::doings(self.inner.lock().links.iter().map(|joined| joined.link))
     }
 
     /// Whether there are candidates, without waiting for the lock.
@@ -325,7 +355,7 @@ impl Set {
     /// announced to each link, also those who went to sleep before they could know of it.
     fn announce(&self, inner: &mut Inner) {
         let sleepers = self.sleepers.load(SeqCst);
-        inner.links.iter().for_each(|link| announce(link, inner.announced, sleepers));
+        inner.links.iter().for_each(|joined| joined.announce(inner.announced, sleepers));
         inner.announced = sleepers;
     }
 
@@ -348,10 +378,10 @@ impl Set {
     /// return to the program before it looks again.
     fn answer_bells(&self) {
         let inner = self.inner.lock();
-        for link in &inner.links {
-            link.own_ready().clear_rung();
+        for joined in &inner.links {
+            joined.bells().for_each(|bell| joined.link.own_ready().clear_rung(bell));
         }
-        if !inner.candidates.is_empty() || inner.links.iter().any(|link| link.own_ready().any()) {
+        if !inner.candidates.is_empty() || inner.has_marks() {
             self.kick(&inner);
         }
     }
@@ -372,7 +402,7 @@ impl Set {
         if self.sleepers.load(SeqCst) > 0 {
             let set_fd = self.fd.load(Relaxed);
             // One whose bell is open is enough.
-            let _ = inner.links.iter().any(|link| wake_in(link, set_fd));
+            let _ = inner.links.iter().any(|joined| wake_in(joined.link, set_fd));
         }
     }
 }
@@ -457,14 +487,23 @@ impl Inner {
     }
 
     fn join_link(&mut self, set_fd: i32, link: &'static Link) {
-        if !self.links.iter().any(|known| core::ptr::eq(*known, link)) {
-            link.with_bells(|bells| {
-                let add = libc::EPOLL_CTL_ADD;
-                let _ = handles::epoll_ctl(set_fd, add, bells.own, BELL_EVENTS, tag(BELL));
-            });
-            announce(link, 0, self.announced);
-            self.links.push(link);
+        if !self.links.iter().any(|known| known.is(link)) {
+            let bell = link.enter_set(|bell, fd| attach::show_bell(link, bell, fd));
+            let joined = Joined { link, bell };
+            joined.change(set_fd, libc::EPOLL_CTL_ADD);
+            joined.announce(0, self.announced);
+            self.links.push(joined);
         }
+    }
+
+    /// By which bell the set is told of what only it is told of.
+    fn bell_of(&self, link: &Link) -> u32 {
+        self.links.iter().find(|joined| joined.is(link)).map_or(0, |joined| joined.bell)
+    }
+
+    /// Whether a link has marked a stream, of this set or another.
+    fn has_marks(&self) -> bool {
+        self.links.iter().any(|joined| joined.link.own_ready().any())
     }
 
     /// What was the parent's is the kernel's.
@@ -478,17 +517,18 @@ impl Inner {
     }
 
     /// No stream of theirs is in the set.
-    fn give_up_links(&mut self) -> Vec<&'static Link> {
-        self.links.iter().for_each(|link| announce(link, self.announced, 0));
+    fn give_up_links(&mut self) -> Vec<Joined> {
+        for joined in &self.links {
+            joined.announce(self.announced, 0);
+            joined.link.leave_set(joined.bell);
+        }
         self.announced = 0;
         core::mem::take(&mut self.links)
     }
 
     fn leave_links(&mut self, set_fd: i32) {
-        for link in self.give_up_links() {
-            link.with_bells(|bells| {
-                let _ = handles::epoll_ctl(set_fd, libc::EPOLL_CTL_DEL, bells.own, 0, 0);
-            });
+        for joined in self.give_up_links() {
+            joined.change(set_fd, libc::EPOLL_CTL_DEL);
         }
     }
 }

@@ -193,7 +193,8 @@ unsafe fn sift(set: &Set, events: *mut epoll_event, got: usize) -> Sifted {
 fn drain_links(set: &Set) {
     let links: Few<&'static Link> = {
         let inner = set.inner.lock();
-        inner.links.iter().copied().filter(|link| link.own_ready().any()).collect()
+        let links = inner.links.iter().map(|joined| joined.link);
+        links.filter(|link| link.own_ready().any()).collect()
     };
     stir_marked(links.iter());
 }
@@ -379,7 +380,8 @@ unsafe fn wait_managed(
         if spin > 0 && !spun {
             spun = true;
             let start = clock::now_ns();
-            let links: Few<&'static Link> = set.inner.lock().links.iter().copied().collect();
+            let links: Few<&'static Link> =
+                set.inner.lock().links.iter().map(|joined| joined.link).collect();
             let stirred =
                 || links.iter().any(|link| link.own_ready().any()) || set.has_candidates_hint();
             match blocking::spin_until(&set.policy, start, spin, blocking::LOOKS, stirred) {
@@ -429,7 +431,7 @@ fn kernel_is_first(set: &Set, count: usize, limits: &Limits) -> Option<Asked> {
         && (inner.registrations.apart() != 0
             || limits.only_looks()
             || inner.candidates.has_after_kernel()
-            || set.turn.is_due(doings(&inner.links)))
+            || set.turn.is_due(doings(inner.links.iter().map(|joined| joined.link))))
         // If it filled its room last time, the rings' turn has come.
         && !set.crowded.swap(false, Relaxed);
     if !asks {
@@ -541,7 +543,7 @@ unsafe fn sleep(
     let stirred = {
         let mut inner = set.inner.lock();
         set.announce(&mut inner);
-        !inner.candidates.is_empty() || inner.links.iter().any(|link| link.own_ready().any())
+        !inner.candidates.is_empty() || inner.has_marks()
     };
     let mut result = Ok(Sifted::default());
     let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - waited.began));

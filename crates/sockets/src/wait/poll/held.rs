@@ -132,7 +132,7 @@ impl Held {
 
     /// Every stream tells of what comes.
     pub fn arm(&self) {
-        self.streams().for_each(state::arm);
+        self.streams().for_each(state::arm_for_poll);
     }
 
     /// Whether a stream has something that the list asks for.

@@ -232,7 +232,7 @@ fn mixed(list: &mut [pollfd], timeout: Option<u64>, signals: Signals) -> Outcome
         let looks = timeout == Some(0);
         let streams =
             || list.iter().filter_map(|entry| attached(entry.fd)).map(|(_, socket)| socket);
-        let is_due = || TURN.is_due(crate::wait::doings(&links_of(streams())));
+        let is_due = || TURN.is_due(crate::wait::doings(links_of(streams())));
         let skip = ready > 0 && foreign && !looks && !some_by_tcp(list) && !is_due();
         if ready > 0 || left == Some(0) || foreign {
             // Signals that the mask lets in come by the kernel's look alone, if there is nothing to tell.
@@ -369,7 +369,7 @@ fn sleep_once(
     SLEEPERS.fetch_add(1, SeqCst);
     for link in &links {
         link.enter_poll();
-        link.own_ready().announce_sleep();
+        link.own_ready().announce_sleep(0);
     }
     let slept = Slept::Not;
     held.arm();
@@ -439,7 +439,7 @@ impl Sleeper<'_> {
 
     fn wake(&mut self) {
         for link in &self.links {
-            link.own_ready().retract_sleep();
+            link.own_ready().retract_sleep(0);
             link.leave_poll();
         }
         SLEEPERS.fetch_sub(1, SeqCst);
