@@ -164,14 +164,25 @@ pub fn bytes_received(fd: i32) -> Result<u64> {
 /// # Errors
 /// As the kernel's.
 pub fn bytes_arrived(fd: i32, was_reset: bool) -> Result<u64> {
-    info_at_once(fd).map(|info| {
-        let fin = match info.state {
-            TCP_CLOSE_WAIT | TCP_LAST_ACK | TCP_CLOSING => true,
-            TCP_CLOSE => !was_reset,
-            _ => false,
-        };
-        info.bytes_received.saturating_sub(u64::from(fin))
-    })
+    info_at_once(fd).map(|info| without_fin(&info, was_reset))
+}
+
+/// Those of them that this end has read.
+///
+/// # Errors
+/// As the kernel's.
+pub fn bytes_taken(fd: i32, was_reset: bool) -> Result<u64> {
+    let (unread, info) = steady(fd, libc::FIONREAD)?;
+    Ok(without_fin(&info, was_reset).saturating_sub(unread))
+}
+
+fn without_fin(info: &Info, was_reset: bool) -> u64 {
+    let fin = match info.state {
+        TCP_CLOSE_WAIT | TCP_LAST_ACK | TCP_CLOSING => true,
+        TCP_CLOSE => !was_reset,
+        _ => false,
+    };
+    info.bytes_received.saturating_sub(u64::from(fin))
 }
 
 /// How many bytes of the TCP connection this end has written. No thread may be writing

@@ -13,7 +13,7 @@ use shunt_stream::{End, ReaderDied, ReaderOn, StopOutcome, Words, WriterOn};
 use super::anew::look_anew;
 use super::fin::{drop_fin, fin_if_due, hold_fin};
 use super::leave::{await_answer, leave};
-use super::remains::{finish_for_dead, former_slot_of_last, put_behind_tcp, FormerSlot};
+use super::remains::{begin_at_crossing, finish_for_dead, former_slot_of_last, FormerSlot};
 use super::stop::{ask_to_stop, ring_bytes, wait_until, ANSWER_NS_MAX};
 use super::writer::{go_down, leave_ring, left_ring, note_tx_on_tcp, resend};
 use super::{tell, wake_futexes, wake_own, Broken};
@@ -520,7 +520,7 @@ pub fn detach(socket: &'static Socket, alone: bool) -> Farewell {
                     leaves_remains = finish_for_dead(socket, &mut recv).unwrap_or(false);
                 }
             } else if leaves_remains && !finish_for_dead(socket, &mut recv).unwrap_or(false) {
-                put_behind_tcp(&words, &mut recv);
+                begin_at_crossing(&mut recv);
             }
         }
         orphaned = alone && ends_later(socket, &mut send, farewell.reset);

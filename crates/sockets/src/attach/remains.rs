@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::*;
 
 use shunt_carriers::shm::{self, incoming};
 use shunt_link::{Link, VACANT};
-use shunt_os::{handles, tcp};
+use shunt_os::{handles, raw, tcp};
 use shunt_stream::{End, Reader, ReaderOn, Words, WriterOn};
 
 use super::leave::has_left;
@@ -56,8 +56,7 @@ pub(super) fn finish_for_dead(socket: &Socket, recv: &mut RecvSide) -> Result<bo
     if !is_left(&words) {
         return Ok(false);
     }
-    Ok(recv.reader.on() == ReaderOn::Ring
-        || tcp::peer_has_ended(fd) && put_behind_tcp(&words, recv))
+    Ok(recv.reader.on() == ReaderOn::Ring || begin_at_crossing(recv))
 }
 
 /// A descriptor goes to a program that has none of this memory, no lock held. If a writer that is gone has left bytes in
@@ -106,14 +105,14 @@ fn begin_behind(words: &shm::SlotWords, recv: &mut RecvSide, offset: u64, on_tcp
     }
 }
 
-/// A reader that had not come to the ring: what is there comes behind TCP's bytes.
-pub(super) fn put_behind_tcp(words: &shm::SlotWords, recv: &mut RecvSide) -> bool {
+/// A reader that had not come to the ring: what is there begins behind the bytes that its writer had put on TCP before, which
+/// are counted where it is taken. Others of the writer's family may write there.
+pub(super) fn begin_at_crossing(recv: &mut RecvSide) -> bool {
     let (ReaderOn::Crossing { up_at }, Some(consumer)) = (recv.reader.on(), &mut recv.consumer)
     else {
         return false;
     };
-    consumer.cross_to(up_at);
-    words.set_behind_tcp();
+    consumer.begin_remains(up_at);
     true
 }
 
@@ -139,10 +138,22 @@ pub fn take_up_remains(socket: &Socket, nobody_reads: bool) {
             // The parent is gone as well, or was on its way when the writer died.
             let _ = end_for_dead(socket, &words, &mut recv);
         }
+        if is_its && !raw::runs(socket.kin.owner()) {
+            stop_for_dead(&words);
+        }
         socket.remains.store(is_its && is_left(&words), Release);
         let is_open = matches!(End::decode(words.end()), Ok(End::Open | End::Seen));
         let is_awaited = is_unanswered(&words) || nobody_reads && is_open;
         socket.unanswered.store(is_its && is_awaited, Relaxed);
+    }
+}
+
+/// A parent that was killed reads no more, and whoever writes is to send the rest by TCP: also one of those who had the stream
+/// with a writer that was killed as well, and cannot know of this death.
+fn stop_for_dead(words: &shm::SlotWords) {
+    if let Ok(open @ (End::Open | End::Seen)) = End::decode(words.end()) {
+        let from = words.head().max(words.up_at());
+        let _ = words.end_cas(open.encode(), End::Stop(from).encode());
     }
 }
 
@@ -271,7 +282,9 @@ fn end_for_dead(
     };
     // Before it is said that the ring has something left: others of the family may come for it.
     if let Some(offset) = begins.filter(|offset| *offset < tail) {
-        begin_behind(words, recv, offset, on_tcp);
+        // On the way to the ring, TCP's are counted where they are taken.
+        let is_crossing = matches!(reader.on(), ReaderOn::Crossing { .. });
+        begin_behind(words, recv, offset, if is_crossing { 0 } else { on_tcp });
         match reader.on() {
             ReaderOn::Tcp => reader.tcp_ended(words, offset)?,
             _ => reader.writer_died(words, offset)?,

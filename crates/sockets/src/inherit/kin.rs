@@ -279,7 +279,7 @@ impl Kin {
     }
 
     /// While inherited: the process whose it is.
-    pub(super) fn owner(&self) -> i32 {
+    pub fn owner(&self) -> i32 {
         self.owner.load(Relaxed)
     }
 

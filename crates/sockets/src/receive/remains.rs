@@ -3,7 +3,9 @@
 
 use core::sync::atomic::Ordering::*;
 
-use shunt_os::tcp;
+use libc::iovec;
+use shunt_carriers::Part;
+use shunt_os::{handles, tcp};
 use shunt_stream::Words;
 
 use super::native::rest_natively;
@@ -32,7 +34,24 @@ pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<isize> {
     // What TCP has is there, or will never be.
     let native = Request { flags: request.flags | libc::MSG_DONTWAIT, ..request };
     let mut patience = Patience::new(libc::SO_RCVTIMEO, None);
-    let mut got = if behind { rest_natively(socket, &mut patience, native, 0) } else { 0 };
+    let mut got = 0;
+    if behind {
+        got = rest_natively(socket, &mut patience, native, 0);
+    } else {
+        // Those before the ring's, and no more: others may have written behind them.
+        let mut ahead = before_ring(socket, fd());
+        while let Some(Part { base, len }) = parts(request.vector, got).next().filter(|_| ahead > 0)
+        {
+            let iov_len = len.min(usize::try_from(ahead).unwrap_or(usize::MAX));
+            let part = [iovec { iov_base: base.cast(), iov_len }];
+            let some = rest_natively(socket, &mut patience, Request { vector: &part, ..native }, 0);
+            got += some;
+            if some == 0 || peeks {
+                return (got > 0).then_some(got as isize);
+            }
+            ahead -= some as u64;
+        }
+    }
     if got < wanted && !(behind && waiting()) {
         let mut recv = socket.recv.lock();
         let into = || parts(request.vector, got);
@@ -45,6 +64,25 @@ pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<isize> {
         got += rest_natively(socket, &mut patience, native, got);
     }
     (got > 0).then_some(got as isize)
+}
+
+/// How many bytes of TCP are unread that come before those of the ring: the writer had sent them when it went there.
+fn before_ring(socket: &Socket, fd: i32) -> u64 {
+    let mut recv = socket.recv.lock();
+    let Some(consumer) = &mut recv.consumer else { return 0 };
+    let words = consumer.words();
+    // A reader that died on its way there has not said where the ring begins.
+    consumer.begin_remains(words.up_at());
+    let was_reset = socket.told_reset.load(Relaxed)
+        || recv.reset_pending
+        || handles::poll_now(fd, 0) & libc::POLLERR != 0;
+    let before =
+        tcp::bytes_taken(fd, was_reset).map_or(0, |taken| words.by_tcp().saturating_sub(taken));
+    // Behind its end nothing comes any more.
+    match tcp::readable(fd) {
+        Ok(unread) if tcp::peer_has_ended(fd) => before.min(unread),
+        _ => before,
+    }
 }
 
 fn is_behind_tcp(socket: &Socket) -> bool {
@@ -77,6 +115,6 @@ pub fn remaining(socket: &Socket) -> u64 {
     let recv = socket.recv.lock();
     recv.consumer.as_ref().map_or(0, |consumer| {
         let words = consumer.words();
-        words.tail().saturating_sub(words.head())
+        words.tail().saturating_sub(words.head().max(words.up_at()))
     })
 }

@@ -3,7 +3,7 @@
 use super::{scenarios, Scenario, Settings};
 use crate::actor::{Actor, Place};
 use crate::calls::process::{self, wait_for, Pid};
-use crate::calls::{io, socket, wait, Fd};
+use crate::calls::{io, socket, strange, wait, Fd};
 use crate::helpers;
 use crate::pattern::{bytes, receive, receive_to_end, send_all, write_all, Checker};
 
@@ -17,7 +17,10 @@ pub const ALL: &[Scenario] = scenarios![Settings::All;
     bytes_of_a_killed_peer_are_read_by_a_child,
     bytes_of_a_killed_peer_are_not_missed_in_silence_by_a_program,
     bytes_of_a_killed_peer_are_not_missed_in_silence_by_who_is_passed_them,
+    bytes_of_a_killed_peer_are_not_missed_in_silence_by_a_thread_with_its_own_descriptors,
     bytes_of_a_killed_peer_are_read_by_parent_and_child,
+    bytes_of_a_killed_peer_come_behind_those_that_it_had_on_tcp,
+    bytes_of_a_killed_peer_come_before_its_childs_where_the_reader_is_killed_too,
     bytes_of_a_peer_killed_after_a_fork_are_read_by_a_child,
     bytes_of_a_peer_stopped_and_killed_are_read_by_the_child_of_a_parent_that_closed,
     bytes_of_a_peer_stopped_and_killed_are_read_where_the_stream_has_left_its_ring,
@@ -252,6 +255,113 @@ fn bytes_of_a_killed_peer_are_not_missed_in_silence_by_who_is_passed_them(a: &Ac
         let passed = io::take_descriptor(other).fd("a passed descriptor");
         process::exit_now(helpers::check(passed, SEED, 0));
     });
+}
+
+fn bytes_of_a_killed_peer_are_not_missed_in_silence_by_a_thread_with_its_own_descriptors(
+    a: &Actor,
+) {
+    alone_with_bytes_of_a_killed_peer(a, |s| {
+        strange::unshare_files().value("unshare");
+        process::exit_now(helpers::check(s, SEED, 0));
+    });
+}
+
+/// Sends a part of the pattern.
+fn send_part(s: Fd, from: usize, length: usize) {
+    for piece in bytes(SEED, from as u64, length).chunks(5000) {
+        io::send(s, piece, 0).value("send");
+    }
+}
+
+/// A process that writes, has a child with the stream as well, and is killed once that is said. The child sends some more on a
+/// byte that comes by the pipe.
+fn writes_and_leaves_an_heir(place: &Place, a: &Actor, first: usize, go_on: (Fd, Fd)) -> Pid {
+    let (written, writes) = socket::pipe();
+    let victim = a.child("victim", || {
+        let s = a.connect(place);
+        if first > 0 {
+            io::send(s, b"?", 0).value("send");
+            send_part(s, 0, first);
+            // Time to come to a ring.
+            wait::poll(&[], 100);
+        } else {
+            a.warm_as_client(s);
+        }
+        send_part(s, first, LEFT - first);
+        a.child("heir", || {
+            process::outlive_parent();
+            io::write(writes, b"!").value("a word");
+            io::read(go_on.0, &mut [0]);
+            send_part(s, LEFT, FIRST);
+        });
+        socket::pipe_wait_for_ever(socket::pipe().0);
+    });
+    io::read(written, &mut [0]);
+    victim
+}
+
+fn bytes_of_a_killed_peer_come_behind_those_that_it_had_on_tcp(a: &Actor) {
+    let place = a.listen();
+    let mut s = -1;
+    a.at_once(
+        || {
+            let go_on = socket::pipe();
+            let victim = writes_and_leaves_an_heir(&place, a, FIRST, go_on);
+            a.tell("written");
+            stopped_and_killed_when_told(a, victim);
+            io::write(go_on.1, b"!").value("a word");
+        },
+        || {
+            s = socket::accept(place.fd).fd("accept");
+            a.until_readable(s, 1 + FIRST);
+            a.note("the first", io::recv(s, &mut [0], 0));
+            assert_eq!(a.hear(), "written");
+            hit(a, "kill");
+        },
+    );
+    a.server(|| {
+        let child = a.child("reader", || a.note("received", receive_to_end(s, SEED)));
+        socket::close(s);
+        a.note("reader", wait_for(child));
+    });
+}
+
+fn bytes_of_a_killed_peer_come_before_its_childs_where_the_reader_is_killed_too(a: &Actor) {
+    let place = a.listen();
+    let (used, uses) = socket::pipe();
+    let (out, into) = socket::pipe();
+    let (ended, ends) = socket::pipe();
+    a.at_once(
+        || {
+            let go_on = socket::pipe();
+            let victim = writes_and_leaves_an_heir(&place, a, 0, go_on);
+            stopped_and_killed_when_told(a, victim);
+            assert_eq!(a.hear(), "go on");
+            io::write(go_on.1, b"!").value("a word");
+        },
+        || {
+            let owner = a.child("owner", || {
+                let s = not_read_yet(a, &place);
+                a.child("reader", || {
+                    process::outlive_parent();
+                    io::write(uses, b"!").value("a word");
+                    io::read(out, &mut [0]);
+                    a.note("received", receive_to_end(s, SEED));
+                    io::write(ends, b"!").value("a word");
+                });
+                socket::pipe_wait_for_ever(socket::pipe().0);
+            });
+            io::read(used, &mut [0]);
+            process::kill(owner, libc::SIGKILL).value("kill");
+            hit(a, "kill");
+            a.note("owner", wait_for(owner));
+            io::write(into, b"!").value("a word");
+            // The reader comes first.
+            wait::poll(&[], 100);
+            a.tell("go on");
+            io::read(ended, &mut [0]);
+        },
+    );
 }
 
 /// By turns: each goes on where the other stopped, and both find the end.
