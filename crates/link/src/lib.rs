@@ -37,14 +37,25 @@ pub struct Bells {
     own_apart: [i32; BELLS - 1],
     /// Those of the peer's that it has shown.
     peer_apart: [i32; BELLS - 1],
-    /// How many wait sets of this process sleep by each.
+    /// Those that are made and have no number yet.
+    spare: Vec<i32>,
+    /// How many wait sets of this process have each as theirs.
     sets: [u32; BELLS],
+}
+
+/// How many bells of wait sets this process holds, its own and its peers': they are descriptors, and a program may have few.
+static APART: AtomicU32 = AtomicU32::new(0);
+const APART_MAX: u32 = 64;
+
+/// Counts one more. False: there are as many as may be.
+fn count_apart() -> bool {
+    APART.fetch_update(Relaxed, Relaxed, |count| (count < APART_MAX).then_some(count + 1)).is_ok()
 }
 
 impl Bells {
     fn new(own: i32, peer: i32) -> Bells {
         let none = [-1; BELLS - 1];
-        Bells { own, peer, own_apart: none, peer_apart: none, sets: [0; BELLS] }
+        Bells { own, peer, own_apart: none, peer_apart: none, spare: Vec::new(), sets: [0; BELLS] }
     }
 
     /// Beside the first one, that of a wait set which sleeps by this one as well.
@@ -58,11 +69,26 @@ impl Bells {
         apart.copied().filter(|fd| *fd >= 0).unwrap_or(self.peer)
     }
 
+    fn may_need_one(&self) -> bool {
+        let made = self.own_apart.iter().filter(|fd| **fd >= 0).count() + self.spare.len();
+        self.own >= 0 && self.sets[0] > 0 && made < BELLS - 1
+    }
+
+    /// Behind the first.
+    fn least_used(&self) -> u32 {
+        let used = |bell: &u32| self.sets[*bell as usize];
+        (1..BELLS as u32).min_by_key(used).unwrap_or(0)
+    }
+
     fn close(&mut self) {
         if self.own >= 0 {
             let apart = self.own_apart.into_iter().chain(self.peer_apart);
-            let open = [self.own, self.peer].into_iter().chain(apart.filter(|fd| *fd >= 0));
-            open.for_each(handles::close);
+            for fd in apart.chain(self.spare.drain(..)).filter(|fd| *fd >= 0) {
+                handles::close(fd);
+                APART.fetch_sub(1, Relaxed);
+            }
+            handles::close(self.own);
+            handles::close(self.peer);
             *self = Bells::new(-1, -1);
         }
     }
@@ -235,52 +261,69 @@ impl Link {
         self.with_bells(|bells| handles::ring(bells.own));
     }
 
-    /// The bell of one more wait set, which sleeps by it and by the first: the least used one. `show` shows the peer a new one,
-    /// and says whether it could.
-    pub fn enter_set(&self, show: impl FnOnce(u32, i32) -> bool) -> u32 {
-        let mut bells = self.bells.lock();
-        if bells.own < 0 || bells.sets[0] == 0 {
-            bells.sets[0] += 1;
-            return 0;
+    /// Before [`assign_bell`](Self::assign_bell), without a lock: a new bell, if that may need one. Several sets may be about to
+    /// ask.
+    pub fn provide_bell(&self) {
+        if !self.bells.lock().may_need_one() || !count_apart() {
+            return;
         }
-        let used = |bell: &usize| bells.sets[*bell];
-        let bell = (1..BELLS).min_by_key(used).unwrap_or(0) as u32;
-        let is_made = || match handles::eventfd() {
-            Ok(fd) if show(bell, fd) => Some(fd),
-            Ok(fd) => {
-                handles::close(fd);
-                None
+        let made = handles::eventfd();
+        let mut bells = self.bells.lock();
+        match made {
+            Ok(fd) if bells.may_need_one() => return bells.spare.push(fd),
+            Ok(fd) => handles::close(fd),
+            Err(_) => {}
+        }
+        APART.fetch_sub(1, Relaxed);
+    }
+
+    /// The bell of one more wait set, which sleeps by it and by the first: the least used one. `show` shows the peer a new one,
+    /// and says whether it could. `None`: it is the first one, for want of another.
+    pub fn assign_bell(&self, show: impl FnOnce(u32, i32) -> bool) -> Option<u32> {
+        let mut bells = self.bells.lock();
+        let is_alone = bells.own < 0 || bells.sets[0] == 0;
+        let mut bell = if is_alone { 0 } else { bells.least_used() };
+        if bell > 0 && bells.own_of(bell).is_none() {
+            let spare = bells.spare.last().copied();
+            match spare.filter(|fd| self.is_alive() && show(bell, *fd)) {
+                Some(fd) => {
+                    bells.own_apart[bell as usize - 1] = fd;
+                    bells.spare.pop();
+                }
+                None => bell = 0,
             }
-            Err(_) => None,
-        };
-        let bell = match bells.own_of(bell).or_else(is_made) {
-            Some(fd) => {
-                bells.own_apart[bell as usize - 1] = fd;
-                bell
-            }
-            None => 0,
-        };
+        }
         bells.sets[bell as usize] += 1;
-        bell
+        (bell > 0 || is_alone).then_some(bell)
     }
 
     /// The wait set sleeps by its bell no more.
-    pub fn leave_set(&self, bell: u32) {
+    pub fn return_bell(&self, bell: u32) {
         if let Some(sets) = self.bells.lock().sets.get_mut(bell as usize) {
             *sets = sets.saturating_sub(1);
         }
     }
 
-    /// The peer shows a bell, which is ours to close from now on. False if it cannot be one, whatever the peer says.
+    /// The peer shows a bell, which is ours to close from now on. False if it cannot be one, whatever the peer says, and stays the
+    /// caller's.
     pub fn show_bell(&self, bell: u32, fd: i32) -> bool {
         let mut bells = self.bells.lock();
         let is_open = bells.own >= 0;
         let place = bells.peer_apart.get_mut((bell as usize).wrapping_sub(1));
-        match place.filter(|place| is_open && **place < 0) {
-            Some(place) => *place = fd,
-            None => return false,
+        let Some(place) = place.filter(|place| is_open && **place < 0) else { return false };
+        if count_apart() {
+            *place = fd;
+            return true;
         }
+        drop(bells);
+        handles::close(fd);
         true
+    }
+
+    /// The peer is gone. Who says something to it by the bells' lock does not reach whoever has the number next.
+    pub fn close_control(&self) {
+        let _bells = self.bells.lock();
+        handles::close(self.control);
     }
 
     /// Calls `act` with the bells, unless they have been closed. They are not closed meanwhile, so
@@ -349,5 +392,45 @@ mod tests {
         link.vacate(1);
         assert!(link.occupy(1, 8));
         assert_eq!(link.stream(1), Some(8));
+    }
+
+    /// A link to nobody, with bells.
+    fn with_bells() -> Link {
+        let (memory, fd) = Memory::create(2, 4096).expect("memory");
+        handles::close(fd);
+        let bell = || handles::eventfd().expect("a bell");
+        Link::new(memory, Side::Guest, -1, (bell(), bell()), (0, 0))
+    }
+
+    #[test]
+    fn each_set_behind_the_first_has_a_bell_of_its_own_if_one_was_made_and_shown() {
+        let link = with_bells();
+        let assign = |is_shown: bool| {
+            link.provide_bell();
+            link.assign_bell(|_, _| is_shown)
+        };
+        assert_eq!(link.assign_bell(|_, _| true), Some(0), "the first");
+        assert_eq!(link.assign_bell(|_, _| true), None, "none was made");
+        assert_eq!(assign(false), None, "the peer was not shown it");
+        let all: Vec<u32> = (1..BELLS as u32).filter_map(|_| assign(true)).collect();
+        assert_eq!(all, (1..BELLS as u32).collect::<Vec<u32>>());
+        assert_eq!(assign(false), Some(1), "one is shared, which the peer knows");
+        link.return_bell(7);
+        assert_eq!(assign(false), Some(7));
+        link.bells.lock().close();
+        assert_eq!(assign(true), Some(0), "they are closed");
+    }
+
+    #[test]
+    fn a_peer_shows_each_bell_once_and_no_others() {
+        let link = with_bells();
+        let show = |bell| link.show_bell(bell, handles::eventfd().expect("a bell"));
+        let shown = [0, 1, 1, BELLS as u32 - 1, BELLS as u32, u32::MAX].map(show);
+        assert_eq!(shown, [false, true, false, true, false, false]);
+        let rung = |bell| link.bells.lock().peer_of(bell);
+        assert_eq!([rung(0), rung(2), rung(u32::MAX)], [rung(0); 3]);
+        assert_ne!(rung(1), rung(0));
+        link.bells.lock().close();
+        assert!(!show(2), "the link has ended");
     }
 }

@@ -36,11 +36,10 @@ fn keep_to_tcp(reason: Reason) {
 fn cease(reason: Reason) {
     let errno = shunt_os::errno();
     keep_to_tcp(reason);
+    let alone = pool::chosen(|it| it.mode() != Mode::Free && inherit::is_sole_holder(it));
     keep_still(reason);
     // What a killed writer has left in a ring nobody is there to take from now on.
-    pool::chosen(|it| it.mode() != Mode::Free)
-        .into_iter()
-        .for_each(|index| attach::reset_if_stranded(pool::get(index)));
+    alone.into_iter().for_each(|index| attach::reset_if_stranded(pool::get(index)));
     process::set_enabled(false);
     shunt_os::set_errno(errno);
 }

@@ -25,6 +25,25 @@ pub fn ring(fd: i32) {
     let _ = unsafe { sys!(libc::SYS_write, fd, &raw const one, 8) };
 }
 
+/// Whether a descriptor that somebody passed may be an eventfd: of no kind that stat(2) knows, such as a pipe, to which a write
+/// may wait, or end the program.
+pub fn may_be_eventfd(fd: i32) -> bool {
+    // SAFETY: all zeros is one.
+    let mut told: libc::statx = unsafe { core::mem::zeroed() };
+    // SAFETY: an empty path, which stands for the descriptor, and a place for the answer.
+    let known = unsafe {
+        sys!(
+            libc::SYS_statx,
+            fd,
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_TYPE,
+            &raw mut told
+        )
+    };
+    known.is_ok() && u32::from(told.stx_mode) & libc::S_IFMT == 0
+}
+
 /// Empties an eventfd that only one thread waits on.
 pub fn silence(fd: i32) {
     let mut count = 0u64;

@@ -1,11 +1,11 @@
 //! Marks are not lost, neither against a drain nor against a sleeper.
 
-use loom::sync::atomic::AtomicU32;
+use loom::sync::atomic::{fence, AtomicU32, Ordering::SeqCst};
 use loom::sync::Arc;
 use loom::thread;
 
 use super::bells::Bell;
-use super::explore;
+use super::{explore, explore_bounded};
 use crate::sync::Relaxed;
 use crate::ReadyMap;
 
@@ -62,6 +62,41 @@ pub(super) fn mark_against_another_bell() {
     map.retract_sleep(0);
     assert_eq!(drained(&map), [3]);
     marker.join().unwrap();
+}
+
+/// As above, where another thread changes the bell while the owner sleeps, and wakes it.
+pub(super) fn mark_against_a_change_of_bell() {
+    let (map, bell) = (Arc::new(ReadyMap::new()), Arc::new(Bell::new()));
+    let told_by = Arc::new(AtomicU32::new(1));
+    let marker = thread::spawn({
+        let (map, bell, told_by) = (map.clone(), bell.clone(), told_by.clone());
+        move || {
+            map.mark(3);
+            if map.take_sleeper(&told_by) == Some(0) {
+                bell.ring();
+            }
+        }
+    });
+    let changer = thread::spawn({
+        let (bell, told_by) = (bell.clone(), told_by.clone());
+        move || {
+            assert_eq!(told_by.swap(0, SeqCst), 1);
+            fence(SeqCst);
+            bell.ring();
+        }
+    });
+    let mut slots = Vec::new();
+    while slots.is_empty() {
+        map.announce_sleep(0);
+        if !map.any() {
+            bell.sleep_and_clear();
+        }
+        map.retract_sleep(0);
+        slots = drained(&map);
+    }
+    assert_eq!(slots, [3]);
+    marker.join().unwrap();
+    changer.join().unwrap();
 }
 
 /// Two threads sleep; the bell rings and one answers. A mark made meanwhile is in its drain, or rings
@@ -126,6 +161,11 @@ fn a_sleeping_owner_is_woken_by_a_mark() {
 #[test]
 fn a_mark_is_told_of_by_a_bell_that_has_just_changed() {
     explore(mark_against_another_bell);
+}
+
+#[test]
+fn a_mark_is_told_of_by_who_changes_its_bell() {
+    explore_bounded(4, mark_against_a_change_of_bell);
 }
 
 #[test]

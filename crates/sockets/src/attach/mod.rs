@@ -77,6 +77,7 @@ impl From<Failure> for Broken {
 /// with a stream that it takes for plain.
 pub fn attach(index: u32, generation: u32, link: &'static Link, slot: u32) -> Result<(), Reason> {
     let socket = pool::get(index);
+    wait::epoll::provide_bells(socket, link);
     let former = {
         let mut recv = socket.recv.lock();
         let mut send = socket.send.lock();
@@ -298,10 +299,10 @@ pub fn observe_reader(socket: &Socket, recv: &mut RecvSide) -> Result<ReaderOn, 
     Ok(now)
 }
 
-/// Shows the peer a further bell of ours. False if the channel is full, or closed.
+/// Shows the peer of a live link a further bell of ours. False if the channel is full.
 pub fn show_bell(link: &Link, bell: u32, fd: i32) -> bool {
     let message = Message::of(Kind::Bell, bell).encode();
-    link.is_alive() && handles::send_message(link.control, &message, &[fd]).is_ok()
+    handles::send_message(link.control, &message, &[fd]).is_ok()
 }
 
 /// Sends a message to the peer's service thread; by ours if the channel is full.

@@ -56,7 +56,8 @@ pub(super) fn finish_for_dead(socket: &Socket, recv: &mut RecvSide) -> Result<bo
     if !is_left(&words) {
         return Ok(false);
     }
-    Ok(recv.reader.on() == ReaderOn::Ring || begin_at_crossing(recv))
+    let is_gone = tcp::peer_has_ended(fd) || !raw::runs(link.peer_pid);
+    Ok(recv.reader.on() == ReaderOn::Ring || is_gone && begin_at_crossing(recv))
 }
 
 /// A descriptor goes to a program that has none of this memory, no lock held. If a writer that is gone has left bytes in

@@ -122,8 +122,8 @@ pub fn receive(
             let generation = socket.generation.load(Acquire);
             let request = receive::Request { fd, generation, vector, flags };
             attach::take_up_unanswered(socket);
-            if let Some(some) = receive::receive_remains(socket, request) {
-                return Outcome::Handled(some);
+            if let Some(outcome) = receive::receive_remains(socket, request) {
+                return outcome;
             }
             let mut recv = socket.recv.lock();
             if core::mem::take(&mut recv.reset_pending) {

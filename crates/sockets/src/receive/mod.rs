@@ -252,7 +252,7 @@ fn receive_waiting(
             Attempt::Closed if got > 0 => return Outcome::Handled(got as isize),
             Attempt::Closed => return Outcome::Failed(libc::EBADF),
             Attempt::Remains => match receive_remains(socket, request) {
-                Some(count) => return Outcome::Handled(count),
+                Some(outcome) => return outcome,
                 None => drained = true,
             },
             Attempt::Gone if got == 0 && socket.unanswered.load(Relaxed) => {

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::iovec;
 use shunt_carriers::Part;
-use shunt_os::{handles, tcp};
+use shunt_os::{handles, real, tcp};
 use shunt_stream::Words;
 
 use super::native::rest_natively;
@@ -18,8 +18,8 @@ use crate::pool::Socket;
 use crate::send::wanted;
 use crate::wait::blocking::{other_number, Patience};
 
-/// Receives some of it; `None` if nothing is left.
-pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<isize> {
+/// Receives some of it, or of what TCP has before it; `None` if nothing is left.
+pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<Outcome> {
     if !socket.remains.load(Acquire) || request.flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         return None;
     }
@@ -46,8 +46,15 @@ pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<isize> {
             let part = [iovec { iov_base: base.cast(), iov_len }];
             let some = rest_natively(socket, &mut patience, Request { vector: &part, ..native }, 0);
             got += some;
+            if got == 0 {
+                // They are on their way still.
+                match in_kernel(fd(), &part, request.flags) {
+                    0 => break,
+                    result => return Some(Outcome::Genuine(result)),
+                }
+            }
             if some == 0 || peeks {
-                return (got > 0).then_some(got as isize);
+                return Some(Outcome::Handled(got as isize));
             }
             ahead -= some as u64;
         }
@@ -63,7 +70,17 @@ pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<isize> {
     if got > 0 && got < wanted && !behind && !peeks {
         got += rest_natively(socket, &mut patience, native, got);
     }
-    (got > 0).then_some(got as isize)
+    (got > 0).then_some(Outcome::Handled(got as isize))
+}
+
+/// The program's own call, for no more than `vector` has room for.
+fn in_kernel(fd: i32, vector: &[iovec], flags: i32) -> isize {
+    // SAFETY: all zeros is a message of nothing.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = vector.as_ptr().cast_mut();
+    message.msg_iovlen = vector.len() as _;
+    // SAFETY: the program's own buffer.
+    unsafe { real::recvmsg(fd, &raw mut message, flags) }
 }
 
 /// How many bytes of TCP are unread that come before those of the ring: the writer had sent them when it went there.
@@ -73,6 +90,9 @@ fn before_ring(socket: &Socket, fd: i32) -> u64 {
     let words = consumer.words();
     // A reader that died on its way there has not said where the ring begins.
     consumer.begin_remains(words.up_at());
+    if words.head() >= words.tail() {
+        return 0;
+    }
     let was_reset = socket.told_reset.load(Relaxed)
         || recv.reset_pending
         || handles::poll_now(fd, 0) & libc::POLLERR != 0;
@@ -103,7 +123,7 @@ pub fn before_end(socket: &Socket, request: Request<'_>, outcome: Outcome) -> Ou
     let Some(some) = receive_remains(socket, request) else { return outcome };
     // The kernel tells of it once.
     socket.recv.lock().reset_pending |= was_reset;
-    Outcome::Handled(some)
+    some
 }
 
 /// How much is left of it.

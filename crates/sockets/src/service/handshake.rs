@@ -251,6 +251,10 @@ impl Work {
         let asked = Some(message.slot).filter(|bytes| process::is_ring(*bytes));
         let ring_bytes = process::ring_bytes().min(asked.ok_or(Reason::RefusedByPeer)?);
         let (memory, memfd) = Memory::create(slots, ring_bytes).map_err(|_| Reason::NoMemory)?;
+        if !handles::may_be_eventfd(received.passed[1]) {
+            handles::close(memfd);
+            return Err(Reason::RefusedByPeer);
+        }
         let opened =
             handles::eventfd().and_then(|own| Ok((own, handles::duplicate(received.passed[1])?)));
         let Ok((own_bell, peer_bell)) = opened else {
@@ -303,6 +307,9 @@ impl Work {
             return Err(Reason::RefusedByPeer);
         }
         let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
+        if !handles::may_be_eventfd(received.passed[2]) {
+            return Err(Reason::RefusedByPeer);
+        }
         let peer_bell =
             handles::duplicate(received.passed[2]).map_err(|_| Reason::NoDescriptors)?;
         let link = Link::new(

@@ -189,12 +189,11 @@ impl Work {
             Kind::Released => _ = free_if_last(link, message.slot, link.side.other()),
             Kind::Bell => {
                 // Without one it is rung by the first.
-                if let Some(&passed) = received.passed[..received.passed_count].first() {
-                    if let Ok(bell) = handles::duplicate(passed) {
-                        if !link.show_bell(message.slot, bell) {
-                            handles::close(bell);
-                            return false;
-                        }
+                if let Some(&bell) = received.passed[..received.passed_count].first() {
+                    let Ok(copy) = handles::duplicate(bell) else { return true };
+                    if !handles::may_be_eventfd(copy) || !link.show_bell(message.slot, copy) {
+                        handles::close(copy);
+                        return false;
                     }
                 }
             }
@@ -212,7 +211,7 @@ impl Work {
         if !link.bury() {
             return;
         }
-        handles::close(link.control);
+        link.close_control();
         let streams: Vec<u32> = link.streams().collect();
         for index in streams {
             attach::peer_died(index, pool::get(index));

@@ -1,6 +1,6 @@
 //! What poll and epoll would say of an attached stream now.
 
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{fence, Ordering::*};
 
 use shunt_os::{handles, tcp};
 use shunt_readiness::interest::bits;
@@ -306,16 +306,20 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
 pub fn be_told_by(socket: &Socket, bell: u32) {
     let Some(direction) = blocking::direction(socket, false) else { return };
     let told_by = &direction.consumer.told_by;
-    if bell == 0 || socket.polled.load(SeqCst) {
-        return told_by.store(0, SeqCst);
-    }
-    told_by.store(bell, SeqCst);
-    if socket.polled.load(SeqCst) {
-        // By the other one, a poll that has just gone to sleep may have been told.
-        told_by.store(0, SeqCst);
-        if let Some(link) = socket.link() {
-            link.wake_own();
+    let change = |bell| {
+        let before = told_by.swap(bell, SeqCst);
+        // By that one, nobody may have been told who sleeps for the stream by now. By the first all are.
+        if before != 0 && before != bell {
+            // A peer that has loaded it has marked before, which who is woken sees.
+            fence(SeqCst);
+            if let Some(link) = socket.link() {
+                link.wake_own();
+            }
         }
+    };
+    change(if socket.polled.load(SeqCst) { 0 } else { bell });
+    if bell != 0 && socket.polled.load(SeqCst) {
+        change(0);
     }
 }
 

@@ -8,7 +8,7 @@ use shunt_os::{handles, memory, real};
 use shunt_readiness::interest::{bits, Interest};
 use shunt_stats::Reason;
 
-use super::members::{choose_bell, leave_set, manage, release_all, take_over};
+use super::members::{choose_bell, leave_set, manage, provide_bell, release_all, take_over};
 use super::registration::Registration;
 use super::{renew_entry, set_at, tag, tagged, Set};
 use crate::outcome::Outcome;
@@ -120,6 +120,9 @@ fn add(
     }
     if socket.mode() == Mode::Inherited {
         crate::inherit::touch(index);
+    }
+    if let Some(link) = socket.link().filter(|_| socket.mode() == Mode::Attached) {
+        provide_bell(set, link);
     }
     let exclusive = asked.events & bits::EXCLUSIVE != 0;
     // Held until it is listed. A thread that waits on the set may be told of the stream before this one is back from

@@ -116,6 +116,19 @@ pub fn manage_all(socket: &'static Socket) -> Managed {
     worst
 }
 
+/// Before a stream that stands on a link comes into a set, no lock held: a bell for the set, if it has none of the link's yet.
+pub(super) fn provide_bell(set: &Set, link: &Link) {
+    if !set.inner.lock().links.iter().any(|known| known.is(link)) {
+        link.provide_bell();
+    }
+}
+
+/// As above, before a stream that is in sets comes to a link.
+pub fn provide_bells(socket: &Socket, link: &Link) {
+    let members = socket.memberships.lock().clone();
+    members.iter().for_each(|member| provide_bell(set_at(member.set), link));
+}
+
 /// The peer tells of the stream by the bell of the only set that it is in, or was and may come to once more; or by the
 /// first one, which wakes them all. The memberships are locked.
 pub(super) fn choose_bell(socket: &Socket, members: &[Membership]) {

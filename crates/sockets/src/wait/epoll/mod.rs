@@ -37,8 +37,8 @@ pub use control::control;
 pub use members::{
     announce_all, are_closed_by_exec, count_anew, disown_all, drop_from_kernel, forget_all,
     forget_link, forget_number, leave_set, leave_set_soon, leave_to_others, leave_to_others_at_end,
-    manage_all, release_all, retract_beyond, share, share_all, stir, stir_anew, stir_on_tcp,
-    take_over, Managed,
+    manage_all, provide_bells, release_all, retract_beyond, share, share_all, stir, stir_anew,
+    stir_on_tcp, take_over, Managed,
 };
 pub use waiting::{wait, Limits};
 
@@ -62,9 +62,16 @@ struct Inner {
 struct Joined {
     link: &'static Link,
     bell: u32,
+    /// It is the first one, for want of another.
+    lacks: bool,
 }
 
 impl Joined {
+    fn new(link: &'static Link) -> Joined {
+        let bell = link.assign_bell(|bell, fd| attach::show_bell(link, bell, fd));
+        Joined { link, bell: bell.unwrap_or(0), lacks: bell.is_none() }
+    }
+
     fn is(&self, link: &Link) -> bool {
         core::ptr::eq(self.link, link)
     }
@@ -116,6 +123,8 @@ pub struct Set {
     /// Somebody has waited here by a call of ours. Who never does asks the kernel in another way, which knows of no
     /// ring: Bun calls epoll_ctl, and has its own instruction for the wait.
     waited: AtomicBool,
+    /// Some link had no bell to give it.
+    lacks_bell: AtomicBool,
     turn: super::KernelTurn,
     /// The kernel's own events left no room for the rings' last time.
     crowded: AtomicBool,
@@ -294,6 +303,7 @@ impl Set {
             shared: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waited: AtomicBool::new(false),
+            lacks_bell: AtomicBool::new(false),
             turn: super::KernelTurn::new(),
             crowded: AtomicBool::new(false),
             filled: AtomicBool::new(false),
@@ -372,6 +382,37 @@ impl Set {
     fn join_link(&self, inner: &mut Inner, set_fd: i32, link: &'static Link) {
         inner.join_link(set_fd, link);
         self.announce(inner);
+        if inner.links.iter().any(|joined| joined.lacks) {
+            self.lacks_bell.store(true, Relaxed);
+        }
+    }
+
+    /// Bells for the links that had none to give when the set joined them; once. No lock is held.
+    #[cold]
+    fn fetch_bells(&self) {
+        self.lacks_bell.store(false, Relaxed);
+        let lacking = |inner: &Inner| -> Vec<&'static Link> {
+            inner.links.iter().filter(|it| it.lacks).map(|it| it.link).collect()
+        };
+        lacking(&self.inner.lock()).into_iter().for_each(Link::provide_bell);
+        let streams = {
+            let mut inner = self.inner.lock();
+            let (set_fd, announced) = (self.fd.load(Relaxed), inner.announced);
+            for joined in inner.links.iter_mut().filter(|it| it.lacks) {
+                let link = joined.link;
+                *joined = Joined { lacks: false, ..Joined::new(link) };
+                link.return_bell(0);
+                if joined.bell > 0 {
+                    // The first one is there already.
+                    joined.change(set_fd, libc::EPOLL_CTL_ADD);
+                    (0..announced).for_each(|_| link.own_ready().announce_sleep(joined.bell));
+                }
+            }
+            inner.registrations.streams()
+        };
+        for socket in streams.into_iter().map(pool::get) {
+            members::choose_bell(socket, &socket.memberships.lock());
+        }
     }
 
     /// A thread that does not sleep may have taken the bell's event from one that does, and may
@@ -488,8 +529,7 @@ impl Inner {
 
     fn join_link(&mut self, set_fd: i32, link: &'static Link) {
         if !self.links.iter().any(|known| known.is(link)) {
-            let bell = link.enter_set(|bell, fd| attach::show_bell(link, bell, fd));
-            let joined = Joined { link, bell };
+            let joined = Joined::new(link);
             joined.change(set_fd, libc::EPOLL_CTL_ADD);
             joined.announce(0, self.announced);
             self.links.push(joined);
@@ -520,7 +560,7 @@ impl Inner {
     fn give_up_links(&mut self) -> Vec<Joined> {
         for joined in &self.links {
             joined.announce(self.announced, 0);
-            joined.link.leave_set(joined.bell);
+            joined.link.return_bell(joined.bell);
         }
         self.announced = 0;
         core::mem::take(&mut self.links)

@@ -61,6 +61,9 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         }
     }
     park::test_cancel();
+    if set.lacks_bell.load(Relaxed) {
+        set.fetch_bells();
+    }
     // SAFETY: as above.
     unsafe { wait_managed(set, set_fd, events, count as usize, limits, began) }
 }
