@@ -40,19 +40,22 @@ pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<Outcome>
     } else {
         // Those before the ring's, and no more: others may have written behind them.
         let mut ahead = before_ring(socket, fd());
-        while let Some(Part { base, len }) = parts(request.vector, got).next().filter(|_| ahead > 0)
+        while let Some(Part { base, len }) =
+            parts(request.vector, got).find(|it| it.len > 0 && ahead > 0)
         {
             let iov_len = len.min(usize::try_from(ahead).unwrap_or(usize::MAX));
             let part = [iovec { iov_base: base.cast(), iov_len }];
-            let some = rest_natively(socket, &mut patience, Request { vector: &part, ..native }, 0);
-            got += some;
-            if got == 0 {
+            let one = Request { vector: &part, ..native };
+            let mut some = rest_natively(socket, &mut patience, one, 0);
+            if some == 0 && got == 0 {
                 // They are on their way still.
                 match in_kernel(fd(), &part, request.flags) {
                     0 => break,
-                    result => return Some(Outcome::Genuine(result)),
+                    result @ ..0 => return Some(Outcome::Genuine(result)),
+                    result => some = result as usize,
                 }
             }
+            got += some;
             if some == 0 || peeks {
                 return Some(Outcome::Handled(got as isize));
             }

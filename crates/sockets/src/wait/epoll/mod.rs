@@ -394,7 +394,8 @@ impl Set {
         let lacking = |inner: &Inner| -> Vec<&'static Link> {
             inner.links.iter().filter(|it| it.lacks).map(|it| it.link).collect()
         };
-        lacking(&self.inner.lock()).into_iter().for_each(Link::provide_bell);
+        let links = lacking(&self.inner.lock());
+        links.into_iter().for_each(Link::provide_bell);
         let streams = {
             let mut inner = self.inner.lock();
             let (set_fd, announced) = (self.fd.load(Relaxed), inner.announced);
