@@ -15,28 +15,41 @@ fn drained(map: &ReadyMap) -> Vec<u32> {
     slots
 }
 
-/// One marker, one owner that sleeps until it has the mark.
-pub(super) fn mark_against_sleep() {
-    let (map, bell) = (Arc::new(ReadyMap::new()), Arc::new(Bell::new()));
-    let marker = thread::spawn({
-        let (map, bell) = (map.clone(), bell.clone());
-        move || {
-            map.mark(3);
-            if map.take_sleeper(&AtomicU32::new(0)).is_some() {
-                bell.ring();
-            }
+/// A thread that marks a slot, and rings the first bell if that is the one to ring.
+fn marker(
+    map: &Arc<ReadyMap>,
+    bell: &Arc<Bell>,
+    told_by: &Arc<AtomicU32>,
+) -> thread::JoinHandle<()> {
+    let (map, bell, told_by) = (map.clone(), bell.clone(), told_by.clone());
+    thread::spawn(move || {
+        map.mark(3);
+        if map.take_sleeper(&told_by) == Some(0) {
+            bell.ring();
         }
-    });
-    let mut slots = Vec::new();
-    while slots.is_empty() {
+    })
+}
+
+/// Sleeps by the first bell until some slots are marked.
+fn marked(map: &ReadyMap, bell: &Bell) -> Vec<u32> {
+    loop {
         map.announce_sleep(0);
         if !map.any() {
             bell.sleep_and_clear();
         }
         map.retract_sleep(0);
-        slots = drained(&map);
+        let slots = drained(map);
+        if !slots.is_empty() {
+            return slots;
+        }
     }
-    assert_eq!(slots, [3]);
+}
+
+/// One marker, one owner that sleeps until it has the mark.
+pub(super) fn mark_against_sleep() {
+    let (map, bell) = (Arc::new(ReadyMap::new()), Arc::new(Bell::new()));
+    let marker = marker(&map, &bell, &Arc::new(AtomicU32::new(0)));
+    assert_eq!(marked(&map, &bell), [3]);
     marker.join().unwrap();
 }
 
@@ -45,15 +58,7 @@ pub(super) fn mark_against_sleep() {
 pub(super) fn mark_against_another_bell() {
     let (map, bell) = (Arc::new(ReadyMap::new()), Arc::new(Bell::new()));
     let told_by = Arc::new(AtomicU32::new(1));
-    let marker = thread::spawn({
-        let (map, bell, told_by) = (map.clone(), bell.clone(), told_by.clone());
-        move || {
-            map.mark(3);
-            if map.take_sleeper(&told_by) == Some(0) {
-                bell.ring();
-            }
-        }
-    });
+    let marker = marker(&map, &bell, &told_by);
     told_by.store(0, Relaxed);
     map.announce_sleep(0);
     if !map.any() {
@@ -68,15 +73,7 @@ pub(super) fn mark_against_another_bell() {
 pub(super) fn mark_against_a_change_of_bell() {
     let (map, bell) = (Arc::new(ReadyMap::new()), Arc::new(Bell::new()));
     let told_by = Arc::new(AtomicU32::new(1));
-    let marker = thread::spawn({
-        let (map, bell, told_by) = (map.clone(), bell.clone(), told_by.clone());
-        move || {
-            map.mark(3);
-            if map.take_sleeper(&told_by) == Some(0) {
-                bell.ring();
-            }
-        }
-    });
+    let marker = marker(&map, &bell, &told_by);
     let changer = thread::spawn({
         let (bell, told_by) = (bell.clone(), told_by.clone());
         move || {
@@ -85,16 +82,7 @@ pub(super) fn mark_against_a_change_of_bell() {
             bell.ring();
         }
     });
-    let mut slots = Vec::new();
-    while slots.is_empty() {
-        map.announce_sleep(0);
-        if !map.any() {
-            bell.sleep_and_clear();
-        }
-        map.retract_sleep(0);
-        slots = drained(&map);
-    }
-    assert_eq!(slots, [3]);
+    assert_eq!(marked(&map, &bell), [3]);
     marker.join().unwrap();
     changer.join().unwrap();
 }
