@@ -306,7 +306,7 @@ impl Link {
 
     /// The peer shows a bell, which is ours to close from now on. False if it cannot be one, whatever the peer says, and stays the
     /// caller's.
-    pub fn show_bell(&self, bell: u32, fd: i32) -> bool {
+    pub fn accept_bell(&self, bell: u32, fd: i32) -> bool {
         let mut bells = self.bells.lock();
         let is_open = bells.own >= 0;
         let place = bells.peer_apart.get_mut((bell as usize).wrapping_sub(1));
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_peer_shows_each_bell_once_and_no_others() {
         let link = with_bells();
-        let show = |bell| link.show_bell(bell, handles::eventfd().expect("a bell"));
+        let show = |bell| link.accept_bell(bell, handles::eventfd().expect("a bell"));
         let shown = [0, 1, 1, BELLS as u32 - 1, BELLS as u32, u32::MAX].map(show);
         assert_eq!(shown, [false, true, false, true, false, false]);
         let rung = |bell| link.bells.lock().peer_of(bell);

@@ -160,12 +160,18 @@ fn by_its_number(
     blocking::by_its_number(socket, request.generation, request.fd, call)
 }
 
-/// What TCP has now.
-fn at_once(fd: i32, vector: &[iovec], flags: i32) -> shunt_os::Result<usize> {
+/// A message of bytes alone.
+pub(super) fn message_of(vector: &[iovec]) -> libc::msghdr {
     // SAFETY: zero is a valid start.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = vector.as_ptr().cast_mut();
     message.msg_iovlen = vector.len() as _;
+    message
+}
+
+/// What TCP has now.
+fn at_once(fd: i32, vector: &[iovec], flags: i32) -> shunt_os::Result<usize> {
+    let mut message = message_of(vector);
     // SAFETY: the program's own buffers. No cancellation point: a lock is held.
     unsafe { sys!(libc::SYS_recvmsg, fd, &raw mut message, flags | libc::MSG_DONTWAIT) }
 }

@@ -8,7 +8,7 @@ use shunt_carriers::Part;
 use shunt_os::{handles, real, tcp};
 use shunt_stream::Words;
 
-use super::native::rest_natively;
+use super::native::{message_of, rest_natively};
 use super::peek::PEEK;
 use super::sources::{how, parts};
 use super::Request;
@@ -78,10 +78,7 @@ pub fn receive_remains(socket: &Socket, request: Request<'_>) -> Option<Outcome>
 
 /// The program's own call, for no more than `vector` has room for.
 fn in_kernel(fd: i32, vector: &[iovec], flags: i32) -> isize {
-    // SAFETY: all zeros is a message of nothing.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = vector.as_ptr().cast_mut();
-    message.msg_iovlen = vector.len() as _;
+    let mut message = message_of(vector);
     // SAFETY: the program's own buffer.
     unsafe { real::recvmsg(fd, &raw mut message, flags) }
 }

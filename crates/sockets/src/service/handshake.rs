@@ -245,16 +245,15 @@ impl Work {
         if !shows_other_end(received, 0, &owner) {
             return Err(Reason::NotTheOwner);
         }
+        if !handles::may_be_eventfd(received.passed[1]) {
+            return Err(Reason::RefusedByPeer);
+        }
         let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
         let before = self.links_to(who.pid);
         let slots = (SLOTS_FIRST << (2 * before.min(3))).min(SLOTS_MAX);
         let asked = Some(message.slot).filter(|bytes| process::is_ring(*bytes));
         let ring_bytes = process::ring_bytes().min(asked.ok_or(Reason::RefusedByPeer)?);
         let (memory, memfd) = Memory::create(slots, ring_bytes).map_err(|_| Reason::NoMemory)?;
-        if !handles::may_be_eventfd(received.passed[1]) {
-            handles::close(memfd);
-            return Err(Reason::RefusedByPeer);
-        }
         let opened =
             handles::eventfd().and_then(|own| Ok((own, handles::duplicate(received.passed[1])?)));
         let Ok((own_bell, peer_bell)) = opened else {

@@ -191,7 +191,7 @@ impl Work {
                 // Without one it is rung by the first.
                 if let Some(&bell) = received.passed[..received.passed_count].first() {
                     let Ok(copy) = handles::duplicate(bell) else { return true };
-                    if !handles::may_be_eventfd(copy) || !link.show_bell(message.slot, copy) {
+                    if !handles::may_be_eventfd(copy) || !link.accept_bell(message.slot, copy) {
                         handles::close(copy);
                         return false;
                     }

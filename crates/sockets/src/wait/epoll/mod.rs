@@ -391,11 +391,9 @@ impl Set {
     #[cold]
     fn fetch_bells(&self) {
         self.lacks_bell.store(false, Relaxed);
-        let lacking = |inner: &Inner| -> Vec<&'static Link> {
-            inner.links.iter().filter(|it| it.lacks).map(|it| it.link).collect()
-        };
-        let links = lacking(&self.inner.lock());
-        links.into_iter().for_each(Link::provide_bell);
+        let lacking: Vec<_> =
+            self.inner.lock().links.iter().filter(|it| it.lacks).map(|it| it.link).collect();
+        lacking.into_iter().for_each(Link::provide_bell);
         let streams = {
             let mut inner = self.inner.lock();
             let (set_fd, announced) = (self.fd.load(Relaxed), inner.announced);
