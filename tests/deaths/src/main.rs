@@ -15,7 +15,7 @@ mod survivor;
 mod trace;
 mod victim;
 
-use std::fs::File;
+use shunt_differential::fast_path;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -299,25 +299,21 @@ impl Reports {
     fn new() -> Reports {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("shunt-deaths-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let directory = std::env::temp_dir().join(name);
+        let directory = fast_path::place().join(name);
         std::fs::create_dir_all(&directory).expect("a temporary directory");
         Reports(directory)
     }
 
     fn were_on_rings(&self, script: &Script, options: &Options) -> bool {
-        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
-        let segments = entries
-            .filter_map(|entry| File::open(entry.path()).ok())
-            .filter_map(|file| shunt_stats::read_file(&file).ok());
-        let upgraded: u64 = segments.map(|segment| segment.totals.streams_upgraded).sum();
         // Counted at both ends.
-        options.library.is_none() || upgraded >= 2 * script.streams as u64
+        options.library.is_none()
+            || fast_path::upgraded_streams(&self.0) >= 2 * script.streams as u64
     }
 }
 
 impl Drop for Reports {
     fn drop(&mut self) {
-        // Nothing depends on it: the directory is in the system's temporary place.
+        // Nothing depends on it: the place is a temporary one.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -5,15 +5,13 @@ use crate::calls::{io, wait, Fd, Got};
 
 /// The bytes `from..from + len` of the endless sequence that `seed` names.
 pub fn bytes(seed: u64, from: u64, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len + 16);
-    let mut word = from / 8;
-    while bytes.len() < len + 8 {
-        bytes.extend_from_slice(&mix(seed, word).to_le_bytes());
-        word += 1;
-    }
     let skip = (from % 8) as usize;
+    let mut bytes = vec![0; (skip + len).next_multiple_of(8)];
+    for (word, piece) in (from / 8..).zip(bytes.chunks_exact_mut(8)) {
+        piece.copy_from_slice(&mix(seed, word).to_le_bytes());
+    }
+    bytes.truncate(skip + len);
     bytes.drain(..skip);
-    bytes.truncate(len);
     bytes
 }
 
@@ -43,8 +41,10 @@ impl Checker {
     pub fn take(&mut self, piece: &[u8]) {
         if self.wrong.is_none() {
             let expected = bytes(self.seed, self.offset, piece.len());
-            let differs = piece.iter().zip(&expected).position(|(got, want)| got != want);
-            self.wrong = differs.map(|at| self.offset + at as u64);
+            if piece != expected {
+                let at = piece.iter().zip(&expected).position(|(got, want)| got != want);
+                self.wrong = at.map(|at| self.offset + at as u64);
+            }
         }
         self.offset += piece.len() as u64;
     }
@@ -75,7 +75,7 @@ pub fn send_all(fd: Fd, seed: u64, total: usize, piece: usize) -> String {
     while sent < total {
         let want = piece.min(total - sent);
         if block_from + block.len() < sent + want {
-            block = bytes(seed, sent as u64, want.max((1 << 20).min(total - sent)));
+            block = bytes(seed, sent as u64, want.max((1 << 16).min(total - sent)));
             block_from = sent;
         }
         let start = sent - block_from;

@@ -75,7 +75,7 @@ impl Directory {
     fn new() -> Directory {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("shunt-diff-{}-{}", process::pid(), COUNT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
+        let path = fast_path::place().join(name);
         std::fs::create_dir_all(&path).expect("a temporary directory");
         Directory(path)
     }
@@ -83,7 +83,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Nothing depends on it: the directory is in the system's temporary place.
+        // Nothing depends on it: the place is a temporary one.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -5,6 +5,7 @@ use crate::actor::{self, Controls, Table, SETS, SLOTS};
 use crate::protocol::{hear_as, say};
 use serde::{Deserialize, Serialize};
 use shunt_differential::calls::{io, process, socket, Fd};
+use shunt_differential::fast_path;
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -99,9 +100,7 @@ pub const RING_BYTES: [u32; 3] = [4 << 20, 1 << 14, 1 << 12];
 
 impl Servers {
     pub fn start(library: &Path, job: usize) -> Servers {
-        let memory = Path::new("/dev/shm");
-        let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let reports = base.join(format!("shunt-fuzz-{}-{job}", process::pid()));
+        let reports = fast_path::place().join(format!("shunt-fuzz-{}-{job}", process::pid()));
         std::fs::create_dir_all(&reports).expect("a directory for counters");
         let start = |bytes| (bytes, Server::start(Some((library, &reports)), bytes));
         let accelerated = RING_BYTES.into_iter().map(start).collect();
