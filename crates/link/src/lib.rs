@@ -14,10 +14,10 @@ pub mod memory;
 mod rings;
 pub mod slots;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 pub use memory::{Memory, Side};
-use shunt_os::lock::Lock;
+use shunt_os::lock::{Lock, Users};
 use shunt_os::{clock, handles};
 use shunt_ring::{ReadyMap, BELLS};
 pub use slots::Slots;
@@ -27,16 +27,20 @@ pub const VACANT: u32 = u32::MAX;
 /// Stands in a slot whose stream was closed, and whose last bytes are still on their way.
 pub const ORPHAN: u32 = u32::MAX - 1;
 
-/// The eventfds of a link; -1 once they are closed.
+/// The eventfds of a link; -1 once they are closed. They are not changed back, and not closed while somebody uses them.
 pub struct Bells {
     /// The peer rings it; every wait set with a stream of this link has it as a member.
-    pub own: i32,
+    own: AtomicI32,
     /// We ring it.
-    pub peer: i32,
+    peer: AtomicI32,
     /// Those of some wait sets each, made when there are more sets than one; -1 while they are not.
-    own_apart: [i32; BELLS - 1],
+    own_apart: [AtomicI32; BELLS - 1],
     /// Those of the peer's that it has shown.
-    peer_apart: [i32; BELLS - 1],
+    peer_apart: [AtomicI32; BELLS - 1],
+}
+
+/// Whose the bells are.
+struct Allotment {
     /// Those that are made and have no number yet.
     spare: Vec<i32>,
     /// How many wait sets of this process have each as theirs.
@@ -54,43 +58,42 @@ fn count_apart() -> bool {
 
 impl Bells {
     fn new(own: i32, peer: i32) -> Bells {
-        let none = [-1; BELLS - 1];
-        Bells { own, peer, own_apart: none, peer_apart: none, spare: Vec::new(), sets: [0; BELLS] }
+        let none = || [const { AtomicI32::new(-1) }; BELLS - 1];
+        Bells {
+            own: AtomicI32::new(own),
+            peer: AtomicI32::new(peer),
+            own_apart: none(),
+            peer_apart: none(),
+        }
+    }
+
+    /// The first one.
+    pub fn own(&self) -> i32 {
+        self.own.load(SeqCst)
     }
 
     /// Beside the first one, that of a wait set which sleeps by this one as well.
     pub fn own_of(&self, bell: u32) -> Option<i32> {
-        self.own_apart.get((bell as usize).wrapping_sub(1)).copied().filter(|fd| *fd >= 0)
+        apart(&self.own_apart, bell).map(|fd| fd.load(SeqCst)).filter(|fd| *fd >= 0)
     }
 
     /// One that the peer has not shown yet, or could not, is not missed: by the first one, all are woken.
     fn peer_of(&self, bell: u32) -> i32 {
-        let apart = self.peer_apart.get((bell as usize).wrapping_sub(1));
-        apart.copied().filter(|fd| *fd >= 0).unwrap_or(self.peer)
+        let shown = apart(&self.peer_apart, bell).map(|fd| fd.load(SeqCst));
+        shown.filter(|fd| *fd >= 0).unwrap_or_else(|| self.peer.load(SeqCst))
     }
+}
 
-    fn may_need_one(&self) -> bool {
-        let made = self.own_apart.iter().filter(|fd| **fd >= 0).count() + self.spare.len();
-        self.own >= 0 && self.sets[0] > 0 && made < BELLS - 1
-    }
+/// That of a bell which is not the first.
+fn apart(fds: &[AtomicI32; BELLS - 1], bell: u32) -> Option<&AtomicI32> {
+    fds.get((bell as usize).wrapping_sub(1))
+}
 
+impl Allotment {
     /// Behind the first.
     fn least_used(&self) -> u32 {
         let used = |bell: &u32| self.sets[*bell as usize];
         (1..BELLS as u32).min_by_key(used).unwrap_or(0)
-    }
-
-    fn close(&mut self) {
-        if self.own >= 0 {
-            let apart = self.own_apart.into_iter().chain(self.peer_apart);
-            for fd in apart.chain(self.spare.drain(..)).filter(|fd| *fd >= 0) {
-                handles::close(fd);
-                APART.fetch_sub(1, Relaxed);
-            }
-            handles::close(self.own);
-            handles::close(self.peer);
-            *self = Bells::new(-1, -1);
-        }
     }
 }
 
@@ -100,7 +103,10 @@ pub struct Link {
     pub side: Side,
     /// Unix socket to the peer's service thread.
     pub control: i32,
-    bells: Lock<Bells>,
+    bells: Bells,
+    /// Who uses their numbers at this moment.
+    ringers: Users,
+    allotment: Lock<Allotment>,
     /// The peer as the kernel named it when the control channel was made.
     pub peer_uid: u32,
     pub peer_pid: i32,
@@ -128,7 +134,9 @@ impl Link {
             memory,
             side,
             control,
-            bells: Lock::new(Bells::new(bells.0, bells.1)),
+            bells: Bells::new(bells.0, bells.1),
+            ringers: Users::new(),
+            allotment: Lock::new(Allotment { spare: Vec::new(), sets: [0; BELLS] }),
             peer_uid: peer.0,
             peer_pid: peer.1,
             alive: AtomicBool::new(true),
@@ -258,48 +266,53 @@ impl Link {
 
     /// Wakes whoever of this process sleeps on the link's bell.
     pub fn wake_own(&self) {
-        self.with_bells(|bells| handles::ring(bells.own));
+        self.with_bells(|bells| handles::ring(bells.own()));
     }
 
     /// Before [`assign_bell`](Self::assign_bell), without a lock: a new bell, if that may need one. Several sets may be about to
     /// ask.
     pub fn provide_bell(&self) {
-        if !self.bells.lock().may_need_one() || !count_apart() {
+        if !self.may_need_bell(&self.allotment.lock()) || !count_apart() {
             return;
         }
         let made = handles::eventfd();
-        let mut bells = self.bells.lock();
+        let mut allotment = self.allotment.lock();
         match made {
-            Ok(fd) if bells.may_need_one() => return bells.spare.push(fd),
+            Ok(fd) if self.may_need_bell(&allotment) => return allotment.spare.push(fd),
             Ok(fd) => handles::close(fd),
             Err(_) => {}
         }
         APART.fetch_sub(1, Relaxed);
     }
 
+    fn may_need_bell(&self, allotment: &Allotment) -> bool {
+        let made = (1..BELLS as u32).filter(|bell| self.bells.own_of(*bell).is_some()).count();
+        self.bells.own() >= 0 && allotment.sets[0] > 0 && made + allotment.spare.len() < BELLS - 1
+    }
+
     /// The bell of one more wait set, which sleeps by it and by the first: the least used one. `show` shows the peer a new one,
     /// and says whether it could. `None`: it is the first one, for want of another.
     pub fn assign_bell(&self, show: impl FnOnce(u32, i32) -> bool) -> Option<u32> {
-        let mut bells = self.bells.lock();
-        let is_alone = bells.own < 0 || bells.sets[0] == 0;
-        let mut bell = if is_alone { 0 } else { bells.least_used() };
-        if bell > 0 && bells.own_of(bell).is_none() {
-            let spare = bells.spare.last().copied();
+        let mut allotment = self.allotment.lock();
+        let is_alone = self.bells.own() < 0 || allotment.sets[0] == 0;
+        let mut bell = if is_alone { 0 } else { allotment.least_used() };
+        if let Some(own) = apart(&self.bells.own_apart, bell).filter(|own| own.load(Relaxed) < 0) {
+            let spare = allotment.spare.last().copied();
             match spare.filter(|fd| self.is_alive() && show(bell, *fd)) {
                 Some(fd) => {
-                    bells.own_apart[bell as usize - 1] = fd;
-                    bells.spare.pop();
+                    own.store(fd, SeqCst);
+                    allotment.spare.pop();
                 }
                 None => bell = 0,
             }
         }
-        bells.sets[bell as usize] += 1;
+        allotment.sets[bell as usize] += 1;
         (bell > 0 || is_alone).then_some(bell)
     }
 
     /// The wait set sleeps by its bell no more.
     pub fn return_bell(&self, bell: u32) {
-        if let Some(sets) = self.bells.lock().sets.get_mut(bell as usize) {
+        if let Some(sets) = self.allotment.lock().sets.get_mut(bell as usize) {
             *sets = sets.saturating_sub(1);
         }
     }
@@ -307,32 +320,47 @@ impl Link {
     /// The peer shows a bell, which is ours to close from now on. False if it cannot be one, whatever the peer says, and stays the
     /// caller's.
     pub fn accept_bell(&self, bell: u32, fd: i32) -> bool {
-        let mut bells = self.bells.lock();
-        let is_open = bells.own >= 0;
-        let place = bells.peer_apart.get_mut((bell as usize).wrapping_sub(1));
-        let Some(place) = place.filter(|place| is_open && **place < 0) else { return false };
+        let allotment = self.allotment.lock();
+        let is_open = self.bells.own() >= 0;
+        let place = apart(&self.bells.peer_apart, bell);
+        let Some(place) = place.filter(|place| is_open && place.load(Relaxed) < 0) else {
+            return false;
+        };
         if count_apart() {
-            *place = fd;
+            place.store(fd, SeqCst);
             return true;
         }
-        drop(bells);
+        drop(allotment);
         handles::close(fd);
         true
     }
 
-    /// The peer is gone. Who says something to it by the bells' lock does not reach whoever has the number next.
+    /// The peer is gone. Who says something to it by the allotment's lock does not reach whoever has the number next.
     pub fn close_control(&self) {
-        let _bells = self.bells.lock();
+        let _held = self.allotment.lock();
         handles::close(self.control);
     }
 
     /// Calls `act` with the bells, unless they have been closed. They are not closed meanwhile, so
     /// their numbers name nothing else.
     pub fn with_bells(&self, act: impl FnOnce(&Bells)) {
-        let bells = self.bells.lock();
-        if bells.own >= 0 {
-            act(&bells);
+        let _use = self.ringers.enter();
+        if self.bells.own() >= 0 {
+            act(&self.bells);
         }
+    }
+
+    /// The bells name nothing any more.
+    fn close_bells(&self, allotment: &mut Allotment) {
+        let bells = &self.bells;
+        let first = [&bells.own, &bells.peer].map(|fd| fd.swap(-1, SeqCst));
+        let apart = bells.own_apart.iter().chain(&bells.peer_apart).map(|fd| fd.swap(-1, SeqCst));
+        let apart = apart.chain(allotment.spare.drain(..)).filter(|fd| *fd >= 0);
+        let apart: Vec<i32> = apart.collect();
+        allotment.sets = [0; BELLS];
+        self.ringers.wait_until_none();
+        APART.fetch_sub(apart.len() as u32, Relaxed);
+        first.into_iter().chain(apart).for_each(handles::close);
     }
 
     /// In a forked child: the link is the parent's, one of whose threads may have held a lock of it. Its
@@ -345,7 +373,10 @@ impl Link {
         unsafe { self.open_after_fork() };
         self.bury();
         handles::close(self.control);
-        self.bells.lock().close();
+        let mut allotment = self.allotment.lock();
+        if self.bells.own() >= 0 {
+            self.close_bells(&mut allotment);
+        }
     }
 
     /// As above, of a link that was dead before, and that streams still stand in.
@@ -354,7 +385,9 @@ impl Link {
     /// The process has one thread.
     pub unsafe fn open_after_fork(&self) {
         // SAFETY: one thread, by the caller's word.
-        unsafe { self.bells.force_open() };
+        unsafe { self.allotment.force_open() };
+        // SAFETY: as above.
+        unsafe { self.ringers.forget() };
         // SAFETY: as above.
         unsafe { self.slots.force_open() };
         // SAFETY: as above.
@@ -367,9 +400,9 @@ impl Link {
         if self.is_alive() || !self.is_empty() {
             return;
         }
-        let mut bells = self.bells.lock();
-        if bells.own >= 0 {
-            bells.close();
+        let mut allotment = self.allotment.lock();
+        if self.bells.own() >= 0 {
+            self.close_bells(&mut allotment);
             self.memory.retire();
         }
     }
@@ -417,7 +450,7 @@ mod tests {
         assert_eq!(assign(false), Some(1), "one is shared, which the peer knows");
         link.return_bell(7);
         assert_eq!(assign(false), Some(7));
-        link.bells.lock().close();
+        link.close_bells(&mut link.allotment.lock());
         assert_eq!(assign(true), Some(0), "they are closed");
     }
 
@@ -427,10 +460,10 @@ mod tests {
         let show = |bell| link.accept_bell(bell, handles::eventfd().expect("a bell"));
         let shown = [0, 1, 1, BELLS as u32 - 1, BELLS as u32, u32::MAX].map(show);
         assert_eq!(shown, [false, true, false, true, false, false]);
-        let rung = |bell| link.bells.lock().peer_of(bell);
+        let rung = |bell| link.bells.peer_of(bell);
         assert_eq!([rung(0), rung(2), rung(u32::MAX)], [rung(0); 3]);
         assert_ne!(rung(1), rung(0));
-        link.bells.lock().close();
+        link.close_bells(&mut link.allotment.lock());
         assert!(!show(2), "the link has ended");
     }
 }

@@ -1,4 +1,5 @@
-//! A small lock for state that the threads of this process share: spin a little, then sleep.
+//! A small lock for state that the threads of this process share: spin a little, then sleep. And a count of those
+//! who use what another thread may take away ([`Users`]).
 //!
 //! Held while bytes are copied, never while anybody sleeps or waits for the peer. The program's signal
 //! handlers do not run meanwhile ([`critical`]). After fork the
@@ -150,9 +151,66 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
+/// Threads that use something at this moment, many at once, and do not sleep meanwhile. Who takes it away makes that
+/// seen, and then waits for them.
+pub struct Users(AtomicU32);
+
+impl Users {
+    pub const fn new() -> Users {
+        Users(AtomicU32::new(0))
+    }
+
+    /// Before a look whether it is still there.
+    #[inline]
+    pub fn enter(&self) -> Use<'_> {
+        critical::enter();
+        // SYNC users -> Users::wait_until_none: it is seen to be gone, or this use is.
+        self.0.fetch_add(1, SeqCst);
+        Use(self)
+    }
+
+    /// Behind a SeqCst store that says that it is gone: nobody uses it any more when this returns.
+    pub fn wait_until_none(&self) {
+        loop {
+            // SYNC users -> Users::enter: as there.
+            let count = self.0.load(SeqCst);
+            if count == 0 {
+                return;
+            }
+            let _ = park::wait(&self.0, count, Some(MISSED_NS));
+        }
+    }
+
+    /// There are none.
+    ///
+    /// # Safety
+    /// They must not exist any more (threads of the parent, in a forked child).
+    pub unsafe fn forget(&self) {
+        self.0.store(0, Release);
+    }
+}
+
+impl Default for Users {
+    fn default() -> Users {
+        Users::new()
+    }
+}
+
+/// One use, until it is dropped.
+pub struct Use<'a>(&'a Users);
+
+impl Drop for Use<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0 .0.fetch_sub(1, Release);
+        critical::leave();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::AtomicBool;
 
     #[test]
     fn increments_of_many_threads_are_all_counted() {
@@ -162,6 +220,29 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap());
         assert_eq!(*COUNT.lock(), 80_000);
+    }
+
+    #[test]
+    fn who_takes_something_away_waits_for_those_who_use_it() {
+        static USERS: Users = Users::new();
+        static IS_THERE: AtomicBool = AtomicBool::new(true);
+        static IS_FREED: AtomicBool = AtomicBool::new(false);
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                std::thread::spawn(|| loop {
+                    let _use = USERS.enter();
+                    if !IS_THERE.load(SeqCst) {
+                        return;
+                    }
+                    (0..20).for_each(|_| assert!(!IS_FREED.load(Relaxed)));
+                })
+            })
+            .collect();
+        std::thread::yield_now();
+        IS_THERE.store(false, SeqCst);
+        USERS.wait_until_none();
+        IS_FREED.store(true, Relaxed);
+        threads.into_iter().for_each(|t| t.join().unwrap());
     }
 
     #[test]

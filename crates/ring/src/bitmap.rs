@@ -213,6 +213,12 @@ impl ReadyMap {
         fence(Point::SleeperRetract);
     }
 
+    /// Whether the bell is rung, or is about to be, and none of its sleepers has answered.
+    #[inline]
+    pub fn is_rung(&self, bell: u32) -> bool {
+        self.sleeping(bell).0.load(Relaxed) & RUNG != 0
+    }
+
     /// After [`mark`](Self::mark): which bell of the owner's the caller must ring, if any. `told_by` says by which the
     /// owner is told of this stream.
     #[inline]

@@ -119,7 +119,7 @@ fn a_waiting_set_is_marked_and_its_bell_rung_once() {
     map.drain(|slot| marked = slot);
     assert_eq!(marked, 1);
     assert!(own_bell_rings(link));
-    link.with_bells(|bells| handles::silence(bells.own));
+    link.with_bells(|bells| handles::silence(bells.own()));
     assert_eq!(send(&mut near.sender, &[2]), Ok(Sent::Took(1)));
     assert!(!own_bell_rings(link), "nobody waits now");
     assert_eq!(receive(&mut far.receiver, &mut [0; 9], How::TAKE), Ok(Received::Bytes(2)));
@@ -220,6 +220,6 @@ fn a_send_that_found_no_room_announces_nothing() {
 
 fn own_bell_rings(link: &Link) -> bool {
     let mut rings = false;
-    link.with_bells(|bells| rings = handles::poll_now(bells.own, libc::POLLIN) != 0);
+    link.with_bells(|bells| rings = handles::poll_now(bells.own(), libc::POLLIN) != 0);
     rings
 }

@@ -1,7 +1,7 @@
 //! Marks are not lost, neither against a drain nor against a sleeper.
 
 use loom::sync::atomic::{fence, AtomicU32, Ordering::SeqCst};
-use loom::sync::Arc;
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::bells::Bell;
@@ -87,6 +87,49 @@ pub(super) fn mark_against_a_change_of_bell() {
     changer.join().unwrap();
 }
 
+/// A wait set's mark is drained for it by a thread that waits elsewhere, which leaves the stream with the set, and wakes who
+/// sleeps there unless the set's bell is rung.
+pub(super) fn mark_drained_by_another() {
+    let (map, bell) = (Arc::new(ReadyMap::new()), Arc::new(Bell::new()));
+    // Under the set's lock: whether it has a candidate. Beside it: how many sleep.
+    let set = Arc::new((Mutex::new(false), AtomicU32::new(0)));
+    let marker = marker(&map, &bell, &Arc::new(AtomicU32::new(0)));
+    let other = thread::spawn({
+        let (map, bell, set) = (map.clone(), bell.clone(), set.clone());
+        move || {
+            if drained(&map).is_empty() {
+                return;
+            }
+            let mut candidate = set.0.lock().unwrap();
+            *candidate = true;
+            if !map.is_rung(0) && set.1.load(SeqCst) > 0 {
+                bell.ring();
+            }
+        }
+    });
+    loop {
+        set.1.fetch_add(1, SeqCst);
+        let stirred = {
+            let candidate = set.0.lock().unwrap();
+            map.announce_sleep(0);
+            *candidate || map.any()
+        };
+        if !stirred {
+            bell.sleep_and_clear();
+        }
+        set.1.fetch_sub(1, SeqCst);
+        let held = set.0.lock().unwrap();
+        map.retract_sleep(0);
+        drop(held);
+        let own = !drained(&map).is_empty();
+        if own || *set.0.lock().unwrap() {
+            break;
+        }
+    }
+    marker.join().unwrap();
+    other.join().unwrap();
+}
+
 /// Two threads sleep; the bell rings and one answers. A mark made meanwhile is in its drain, or rings
 /// again for the thread that still sleeps.
 pub(super) fn mark_against_answer() {
@@ -154,6 +197,11 @@ fn a_mark_is_told_of_by_a_bell_that_has_just_changed() {
 #[test]
 fn a_mark_is_told_of_by_who_changes_its_bell() {
     explore_bounded(4, mark_against_a_change_of_bell);
+}
+
+#[test]
+fn a_mark_that_another_set_drains_wakes_the_sleeper() {
+    explore_bounded(3, mark_drained_by_another);
 }
 
 #[test]

@@ -240,7 +240,7 @@ pub fn wake_calls(socket: &Socket) {
 pub fn wake_own(socket: &'static Socket) {
     if let Some(link) = socket.link() {
         wake_calls(socket);
-        wait::epoll::stir(socket, 0);
+        wait::epoll::stir(socket, 0, None);
         link.wake_own();
     }
 }

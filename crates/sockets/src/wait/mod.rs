@@ -72,7 +72,7 @@ fn stir_marked(links: impl Iterator<Item = &'static Link>) {
         if let Some(index) = marked.link.stream(marked.slot) {
             let done = marked.link.own_ready().elsewhere();
             let before = if done <= marked.stamp { done } else { 0 };
-            epoll::stir(crate::pool::get(index), before);
+            epoll::stir(crate::pool::get(index), before, Some(marked.link));
         }
     }
 }
@@ -113,11 +113,12 @@ impl KernelTurn {
         }
     }
 
-    /// What the kernel answered: whether it named anything, and everything that there is.
+    /// What the kernel has just answered: whether it named anything, and everything that there is.
     pub fn answered(&self, question: &Question, anything: bool, everything: bool) {
         self.found.store(anything, Relaxed);
         if everything {
             self.told_until.store(question.began, Relaxed);
+            self.due_ns.store(clock::now_ns() + KERNEL_EVERY_NS, Relaxed);
         }
     }
 

@@ -272,9 +272,9 @@ pub fn drop_from_kernel(members: &[Membership]) {
 }
 
 /// Something happened to the stream: its registrations become candidates. Before that, at `done`,
-/// whoever did it had done something elsewhere; 0 is never.
-pub fn stir(socket: &'static Socket, done: u64) {
-    in_each_set(socket, |set, inner, fd| {
+/// whoever did it had done something elsewhere; 0 is never. A mark of `link`'s tells so: who made it rings.
+pub fn stir(socket: &'static Socket, done: u64, link: Option<&Link>) {
+    in_each_set(socket, link, |set, inner, fd| {
         let after = set.turn.may_tell_of(done);
         inner.queue(fd, if after { Cause::AfterKernel } else { Cause::First });
     });
@@ -283,7 +283,7 @@ pub fn stir(socket: &'static Socket, done: u64) {
 /// As [`stir`], by a call that wakes every waiter of the kernel's for one of the events `wakes`, whether
 /// anything changed or not: an edge.
 pub fn stir_anew(socket: &'static Socket, wakes: u32) {
-    in_each_set(socket, |_, inner, fd| {
+    in_each_set(socket, None, |_, inner, fd| {
         if let Some(registration) = inner.registrations.get_mut(fd) {
             if registration.is_woken_by(wakes) {
                 registration.fresh |= registration.managed;
@@ -300,14 +300,21 @@ pub fn stir_on_tcp(socket: &'static Socket, wakes: u32) {
     stir_anew(socket, wakes);
 }
 
-/// Changes each registration of a stream, and wakes who sleeps on its set.
-fn in_each_set(socket: &Socket, mut change: impl FnMut(&Set, &mut Inner, i32)) {
+/// Changes each registration of a stream, and wakes who sleeps on its set, unless a bell of the link that told of it
+/// has rung there: nobody sleeps on over that, or goes to sleep, before he has had the set's lock and looked.
+fn in_each_set(
+    socket: &Socket,
+    told_by: Option<&Link>,
+    mut change: impl FnMut(&Set, &mut Inner, i32),
+) {
     // Lock order: a stream's memberships, then a set.
     for member in socket.memberships.lock().iter() {
         let set = set_at(member.set);
         let mut inner = set.inner.lock();
         change(set, &mut inner, member.fd);
-        set.kick(&inner);
+        if !told_by.is_some_and(|link| inner.is_rung_by(link)) {
+            set.kick(&inner);
+        }
     }
 }
 
@@ -325,7 +332,7 @@ pub fn retract_beyond(offset: u64, socket: &Socket) {
 /// Offsets are smaller by so much from here on. The stream's lock is held: a look is of before, and is taken
 /// again, or of after.
 pub fn count_anew(socket: &Socket, less: u64) {
-    in_each_set(socket, |_, inner, fd| {
+    in_each_set(socket, None, |_, inner, fd| {
         if let Some(registration) = inner.registrations.get_mut(fd) {
             registration.count_anew(less);
         }

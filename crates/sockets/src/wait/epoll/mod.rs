@@ -97,7 +97,7 @@ impl Joined {
     /// The bells come into the kernel's set, or leave it.
     fn change(&self, set_fd: i32, operation: i32) {
         self.link.with_bells(|bells| {
-            for fd in [Some(bells.own), bells.own_of(self.bell)].into_iter().flatten() {
+            for fd in [Some(bells.own()), bells.own_of(self.bell)].into_iter().flatten() {
                 let _ = handles::epoll_ctl(set_fd, operation, fd, BELL_EVENTS, tag(BELL));
             }
         });
@@ -173,9 +173,9 @@ fn wake_in(link: &Link, set_fd: i32) -> bool {
         // A bell that has rung once is always readable, and to change its entry is an event then (Linux, ep_modify).
         // Where a peer has emptied it, it rings for all.
         let change = libc::EPOLL_CTL_MOD;
-        let changed = handles::epoll_ctl(set_fd, change, bells.own, BELL_EVENTS, tag(BELL));
-        if changed.is_err() || handles::poll_now(bells.own, libc::POLLIN) == 0 {
-            handles::ring(bells.own);
+        let changed = handles::epoll_ctl(set_fd, change, bells.own(), BELL_EVENTS, tag(BELL));
+        if changed.is_err() || handles::poll_now(bells.own(), libc::POLLIN) == 0 {
+            handles::ring(bells.own());
         }
     });
     is_open
@@ -538,6 +538,12 @@ impl Inner {
     /// By which bell the set is told of what only it is told of.
     fn bell_of(&self, link: &Link) -> u32 {
         self.links.iter().find(|joined| joined.is(link)).map_or(0, |joined| joined.bell)
+    }
+
+    /// Whether one of the bells that the set sleeps by has been rung by the link's peer, and not been answered.
+    fn is_rung_by(&self, link: &Link) -> bool {
+        let joined = self.links.iter().find(|joined| joined.is(link));
+        joined.is_some_and(|it| it.bells().any(|bell| link.own_ready().is_rung(bell)))
     }
 
     /// Whether a link has marked a stream, of this set or another.

@@ -104,6 +104,9 @@ unsafe fn wait_unmanaged(
     }
     // SAFETY: the kernel wrote `got` events.
     let sifted = unsafe { sift(set, events, got as usize) };
+    if !sleeps && sifted.kept < got as usize {
+        set.answer_bells();
+    }
     if sifted.kept > 0 && set.touched.load(SeqCst) {
         // SAFETY: the caller's buffer.
         let told = unsafe { tell_with(set, events, sifted, count as usize, era) };
@@ -364,9 +367,14 @@ unsafe fn wait_managed(
             return Outcome::Genuine(-1);
         };
         let left = limits.timeout.map(|limit| limit.saturating_sub(clock::now_ns() - began));
+        let ends = filled > 0 || left == Some(0);
+        let spins = !ends && !spun;
+        let spin = if spins { set.policy.spin_ns().min(left.unwrap_or(u64::MAX)) } else { 0 };
         // Before a sleep the kernel is asked by the sleep itself.
-        let due =
-            filled == 0 && asked.is_none() && (left == Some(0) || set.turn.is_due(set.doings()));
+        let due = match asked {
+            None if filled == 0 => left == Some(0) || (spin > 0 && set.turn.is_due(set.doings())),
+            _ => false,
+        };
         if due {
             let all = Some(Asked { room: count, first: 0 });
             // SAFETY: the caller's buffer.
@@ -379,8 +387,7 @@ unsafe fn wait_managed(
             set.hand_on();
             return Outcome::Handled(filled as isize);
         }
-        let spin = set.policy.spin_ns().min(left.unwrap_or(u64::MAX));
-        if spin > 0 && !spun {
+        if spin > 0 {
             spun = true;
             let start = clock::now_ns();
             let links: Few<&'static Link> =

@@ -51,7 +51,7 @@ impl BellBox {
                 let events = bits::IN | bits::ET;
                 let add = libc::EPOLL_CTL_ADD;
                 link.with_bells(|bells| {
-                    let _ = handles::epoll_ctl(self.fd, add, bells.own, events, 0);
+                    let _ = handles::epoll_ctl(self.fd, add, bells.own(), events, 0);
                 });
                 self.links.push(link);
             }
