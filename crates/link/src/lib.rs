@@ -51,6 +51,15 @@ struct Allotment {
 static APART: AtomicU32 = AtomicU32::new(0);
 const APART_MAX: u32 = 64;
 
+/// How often a wait set has come to a link where another was.
+static MEETINGS: AtomicU32 = AtomicU32::new(0);
+
+/// Changes when a set may want a bell that did not before: it was alone with its link.
+#[inline]
+pub fn meetings() -> u32 {
+    MEETINGS.load(Relaxed)
+}
+
 /// Counts one more. False: there are as many as may be.
 fn count_apart() -> bool {
     APART.fetch_update(Relaxed, Relaxed, |count| (count < APART_MAX).then_some(count + 1)).is_ok()
@@ -72,9 +81,10 @@ impl Bells {
         self.own.load(SeqCst)
     }
 
-    /// Beside the first one, that of a wait set which sleeps by this one as well.
+    /// That of a number; `None` if it has not been made.
     pub fn own_of(&self, bell: u32) -> Option<i32> {
-        apart(&self.own_apart, bell).map(|fd| fd.load(SeqCst)).filter(|fd| *fd >= 0)
+        let fd = if bell == 0 { Some(&self.own) } else { apart(&self.own_apart, bell) };
+        fd.map(|fd| fd.load(SeqCst)).filter(|fd| *fd >= 0)
     }
 
     /// One that the peer has not shown yet, or could not, is not missed: by the first one, all are woken.
@@ -90,6 +100,11 @@ fn apart(fds: &[AtomicI32; BELLS - 1], bell: u32) -> Option<&AtomicI32> {
 }
 
 impl Allotment {
+    /// How many sets there are.
+    fn count(&self) -> u32 {
+        self.sets.iter().sum()
+    }
+
     /// Behind the first.
     fn least_used(&self) -> u32 {
         let used = |bell: &u32| self.sets[*bell as usize];
@@ -223,6 +238,11 @@ impl Link {
         self.streams.iter().map(|s| s.load(Acquire)).filter(|s| *s < ORPHAN)
     }
 
+    /// Whether some slot is vacant, as far as this side knows.
+    pub fn has_room(&self) -> bool {
+        self.streams.iter().any(|stream| stream.load(Acquire) == VACANT)
+    }
+
     /// Whether nothing stands in any slot.
     pub fn is_empty(&self) -> bool {
         self.streams.iter().all(|stream| stream.load(Acquire) == VACANT)
@@ -287,14 +307,29 @@ impl Link {
 
     fn may_need_bell(&self, allotment: &Allotment) -> bool {
         let made = (1..BELLS as u32).filter(|bell| self.bells.own_of(*bell).is_some()).count();
-        self.bells.own() >= 0 && allotment.sets[0] > 0 && made + allotment.spare.len() < BELLS - 1
+        self.bells.own() >= 0 && allotment.count() > 0 && made + allotment.spare.len() < BELLS - 1
     }
 
-    /// The bell of one more wait set, which sleeps by it and by the first: the least used one. `show` shows the peer a new one,
-    /// and says whether it could. `None`: it is the first one, for want of another.
-    pub fn assign_bell(&self, show: impl FnOnce(u32, i32) -> bool) -> Option<u32> {
+    /// The bell of one more wait set, which sleeps by it and by the first: that one while it is alone, then the least used one.
+    /// `show` shows the peer a new one, and says whether it could; if not, it is the first one.
+    pub fn assign_bell(&self, show: impl FnOnce(u32, i32) -> bool) -> u32 {
         let mut allotment = self.allotment.lock();
-        let is_alone = self.bells.own() < 0 || allotment.sets[0] == 0;
+        if allotment.count() > 0 {
+            MEETINGS.fetch_add(1, Relaxed);
+        }
+        self.assign(&mut allotment, show)
+    }
+
+    /// Another bell for a wait set that has the first one, if it can have one.
+    pub fn assign_another_bell(&self, show: impl FnOnce(u32, i32) -> bool) -> u32 {
+        let mut allotment = self.allotment.lock();
+        let bell = self.assign(&mut allotment, show);
+        allotment.sets[0] = allotment.sets[0].saturating_sub(1);
+        bell
+    }
+
+    fn assign(&self, allotment: &mut Allotment, show: impl FnOnce(u32, i32) -> bool) -> u32 {
+        let is_alone = self.bells.own() < 0 || allotment.count() == 0;
         let mut bell = if is_alone { 0 } else { allotment.least_used() };
         if let Some(own) = apart(&self.bells.own_apart, bell).filter(|own| own.load(Relaxed) < 0) {
             let spare = allotment.spare.last().copied();
@@ -307,7 +342,13 @@ impl Link {
             }
         }
         allotment.sets[bell as usize] += 1;
-        (bell > 0 || is_alone).then_some(bell)
+        bell
+    }
+
+    /// Whether several wait sets sleep by the first bell alone, or one beside others.
+    pub fn is_shared(&self) -> bool {
+        let allotment = self.allotment.lock();
+        allotment.sets[0] > 0 && allotment.count() > 1
     }
 
     /// The wait set sleeps by its bell no more.
@@ -442,16 +483,25 @@ mod tests {
             link.provide_bell();
             link.assign_bell(|_, _| is_shown)
         };
-        assert_eq!(link.assign_bell(|_, _| true), Some(0), "the first");
-        assert_eq!(link.assign_bell(|_, _| true), None, "none was made");
-        assert_eq!(assign(false), None, "the peer was not shown it");
-        let all: Vec<u32> = (1..BELLS as u32).filter_map(|_| assign(true)).collect();
+        assert_eq!(link.assign_bell(|_, _| true), 0, "the first");
+        assert!(!link.is_shared());
+        assert_eq!(link.assign_bell(|_, _| true), 0, "none was made");
+        assert!(link.is_shared());
+        assert_eq!(assign(false), 0, "the peer was not shown it");
+        let all: Vec<u32> = (1..BELLS as u32).map(|_| assign(true)).collect();
         assert_eq!(all, (1..BELLS as u32).collect::<Vec<u32>>());
-        assert_eq!(assign(false), Some(1), "one is shared, which the peer knows");
+        assert_eq!(assign(false), 1, "one is shared, which the peer knows");
         link.return_bell(7);
-        assert_eq!(assign(false), Some(7));
+        assert_eq!(assign(false), 7);
+        let before = meetings();
+        assert_eq!(link.assign_another_bell(|_, _| false), 2);
+        assert_eq!(link.assign_another_bell(|_, _| false), 3);
+        assert_eq!(link.assign_another_bell(|_, _| false), 4, "all that had the first");
+        assert!(!link.is_shared());
+        assert_eq!(assign(false), 5, "it is not alone");
+        assert!(meetings() > before);
         link.close_bells(&mut link.allotment.lock());
-        assert_eq!(assign(true), Some(0), "they are closed");
+        assert_eq!(assign(true), 0, "they are closed");
     }
 
     #[test]

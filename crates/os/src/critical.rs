@@ -242,6 +242,22 @@ pub fn leave() {
     }
 }
 
+/// From here to its end, handlers wait.
+pub struct Section(());
+
+impl Section {
+    pub fn begin() -> Section {
+        enter();
+        Section(())
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
 #[cold]
 fn end_deferral() {
     // SAFETY: the calling thread's own; every signal is blocked until they are let in again.

@@ -15,11 +15,14 @@ use libc::{
     timespec, timeval, DIR, FILE,
 };
 
+use crate::critical::Section;
 use crate::lookups;
 
 /// The genuine function of this name, or null.
 pub fn find(name: &CStr) -> *mut c_void {
     lookups::genuine(name).unwrap_or_else(|| {
+        // A handler that does not return would leave the dynamic linker's lock held.
+        let _section = Section::begin();
         // SAFETY: `name` is NUL-terminated.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         // Another thread may have put ours in its place meanwhile.
@@ -40,6 +43,7 @@ pub fn find_in(modules: &[&CStr], name: &CStr) -> *mut c_void {
         transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>(open)
     };
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+    let _section = Section::begin();
     modules
         .iter()
         // SAFETY: the names are NUL-terminated, and nothing is loaded.

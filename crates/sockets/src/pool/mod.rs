@@ -122,8 +122,8 @@ pub struct Socket {
     pub listener: AtomicI32,
     /// Something happened on the companion that the kernel should be asked about.
     pub companion_stirred: Stirred,
-    /// A poll has slept for it by the first bell of its link.
-    pub polled: AtomicBool,
+    /// So many polls sleep for it by bells. Changed where the memberships are locked.
+    pub polls: AtomicU32,
     /// shutdown(SHUT_RD) was called.
     pub shut_reading: AtomicBool,
     /// shutdown(SHUT_WR) was called.
@@ -217,8 +217,12 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
         }
     };
     let socket = get(index);
-    // Who sees it finds that the last stream is gone.
-    socket.generation.fetch_add(1, AcqRel);
+    {
+        let _held = socket.memberships.lock();
+        // Who sees it finds that the last stream is gone.
+        socket.generation.fetch_add(1, AcqRel);
+        socket.polls.store(0, Relaxed);
+    }
     socket.nonblocking.store(nonblocking, Relaxed);
     socket.connector.store(connector, Relaxed);
     socket.pinned.store(false, Relaxed);
@@ -244,7 +248,6 @@ pub fn take(fd: i32, nonblocking: bool, connector: bool) -> Option<u32> {
     socket.shut_reading.store(false, Relaxed);
     socket.shut_writing.store(false, Relaxed);
     socket.companion_stirred.clear();
-    socket.polled.store(false, Relaxed);
     *socket.tuple.lock() = None;
     socket.link.store(null_mut(), Relaxed);
     socket.kin.forget();
@@ -360,7 +363,7 @@ impl Socket {
             bytes: AtomicU64::new(0),
             listener: AtomicI32::new(-1),
             companion_stirred: Stirred::default(),
-            polled: AtomicBool::new(false),
+            polls: AtomicU32::new(0),
             shut_reading: AtomicBool::new(false),
             shut_writing: AtomicBool::new(false),
             closing: AtomicBool::new(false),

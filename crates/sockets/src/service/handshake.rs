@@ -84,13 +84,18 @@ fn may_go_on(socket: &Socket) -> Result<(), Reason> {
 
 impl Handshake {
     fn refuse(self, reason: Reason) {
+        let Handshake { index, generation, .. } = self;
+        self.end();
+        settle(pool::get(index), generation, reason);
+    }
+
+    fn end(self) {
         if let State::Introduced { own_bell, .. } = self.state {
             handles::close(own_bell);
         }
         let refusal = Message::of(Kind::Refuse, NO_SLOT);
         let _ = handles::send_message(self.control, &refusal.encode(), &[]);
         handles::close(self.control);
-        settle(pool::get(self.index), self.generation, reason);
     }
 }
 
@@ -183,8 +188,11 @@ impl Work {
             }
             _ => Err(Reason::RefusedByPeer),
         };
-        if let Err(reason) = outcome {
-            handshake.refuse(reason);
+        match outcome {
+            Ok(()) => {}
+            // It was not to become a link: there is one by which the stream can be offered.
+            Err(_) if self.offer_instead(&handshake) => handshake.end(),
+            Err(reason) => handshake.refuse(reason),
         }
         if let Some(received) = received {
             close_passed(&received);
@@ -249,6 +257,10 @@ impl Work {
             return Err(Reason::RefusedByPeer);
         }
         let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
+        if self.link_to(&who).is_some() {
+            // The end that connected offers the stream there.
+            return Err(Reason::LinkFailed);
+        }
         let before = self.links_to(who.pid);
         let slots = (SLOTS_FIRST << (2 * before.min(3))).min(SLOTS_MAX);
         let asked = Some(message.slot).filter(|bytes| process::is_ring(*bytes));
@@ -355,6 +367,33 @@ impl Work {
                 self.offer(index, generation, link, 0);
             }
         }
+    }
+
+    /// If the stream's other end is of a process to which there is a link with room, offers the stream to it there, as the
+    /// end that connected does.
+    fn offer_instead(&mut self, handshake: &Handshake) -> bool {
+        let Handshake { index, generation, tuple, .. } = *handshake;
+        let socket = pool::get(index);
+        if socket.generation.load(Relaxed) != generation
+            || !socket.connector.load(Relaxed)
+            || !socket.may_be_paired()
+            || socket.stage.load(Relaxed) != stage::MEETING
+            || may_go_on(socket).is_err()
+        {
+            return false;
+        }
+        let link = handles::credentials(handshake.control).ok().and_then(|who| self.link_to(&who));
+        link.is_some_and(|link| self.offer_by(index, generation, link, 0, &tuple).is_ok())
+    }
+
+    /// A live link with room to the process at the other end of a control socket, if there is one.
+    fn link_to(&self, who: &libc::ucred) -> Option<&'static Link> {
+        // A process of another namespace has no number here.
+        let to_it = |link: &Link| {
+            who.pid > 0 && (link.peer_pid, link.peer_uid) == (who.pid, who.uid) && link.is_alive()
+        };
+        let links = self.service.links.lock();
+        links.iter().map(|known| known.link).find(|link| to_it(link) && link.has_room())
     }
 
     pub(super) fn links_to(&self, pid: i32) -> u32 {

@@ -58,7 +58,7 @@ impl Work {
         }
     }
 
-    fn offer_by(
+    pub(super) fn offer_by(
         &mut self,
         index: u32,
         generation: u32,

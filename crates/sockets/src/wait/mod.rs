@@ -4,6 +4,7 @@
 pub mod blocking;
 pub mod epoll;
 mod few;
+mod joined;
 pub mod kernel;
 pub mod poll;
 pub mod state;
@@ -12,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use shunt_link::{elsewhere, Link};
 use shunt_os::clock;
-use shunt_os::critical::{self, Handled};
+use shunt_os::critical::{self, Handled, Section};
 use shunt_os::{handles, signals};
 
 use self::few::Few;
@@ -63,6 +64,8 @@ struct Marked {
 /// Takes the marks of some links and stirs their streams, in the order in which they were marked: whose
 /// bytes came first is told first.
 fn stir_marked(links: impl Iterator<Item = &'static Link>) {
+    // A handler that does not return would take the marks with it.
+    let _section = Section::begin();
     let mut all = Few::new();
     for link in links.filter(|link| link.own_ready().any()) {
         link.drain(|slot, stamp| all.push(Marked { stamp, link, slot }));

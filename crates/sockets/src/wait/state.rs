@@ -9,7 +9,7 @@ use shunt_stream::{ReaderOn, Words, WriterOn};
 
 use crate::attach::{self, agree_locked, break_stream, observe_reader, observe_writer, Broken};
 use crate::pool::{Mode, Socket};
-use crate::wait::blocking;
+use crate::wait::{blocking, epoll};
 use crate::{receive, send};
 
 /// Kernel poll bits are numerically the epoll bits.
@@ -302,34 +302,55 @@ fn kernel(socket: &Socket, halves: &Halves) -> u32 {
     mask
 }
 
-/// By which bell the peer tells of an attached stream: 0, which wakes everybody, once a poll has slept for it.
+/// By which bell the peer tells of an attached stream whose memberships are locked: 0, which wakes everybody, while
+/// somebody sleeps for it in a poll.
 pub fn be_told_by(socket: &Socket, bell: u32) {
     let Some(direction) = blocking::direction(socket, false) else { return };
-    let told_by = &direction.consumer.told_by;
-    let change = |bell| {
-        let before = told_by.swap(bell, SeqCst);
-        // By that one, nobody may have been told who sleeps for the stream by now. By the first all are.
-        if before != 0 && before != bell {
-            // A peer that has loaded it has marked before, which who is woken sees.
-            fence(SeqCst);
-            if let Some(link) = socket.link() {
-                link.wake_own();
-            }
+    let bell = if socket.polls.load(Relaxed) > 0 { 0 } else { bell };
+    let before = direction.consumer.told_by.swap(bell, SeqCst);
+    // By that one, nobody may have been told who sleeps for the stream by now. By the first all are.
+    if before != 0 && before != bell {
+        // A peer that has loaded it has marked before, which who is woken sees.
+        fence(SeqCst);
+        if let Some(link) = socket.link() {
+            link.wake_own();
         }
-    };
-    change(if socket.polled.load(SeqCst) { 0 } else { bell });
-    if bell != 0 && socket.polled.load(SeqCst) {
-        change(0);
     }
 }
 
-/// As [`arm`], for a poll: it sleeps by the first bell.
-pub fn arm_for_poll(socket: &Socket) {
-    socket.polled.store(true, SeqCst);
-    if let Some(direction) = blocking::direction(socket, false) {
-        direction.consumer.told_by.store(0, SeqCst);
+/// As [`arm`], for a poll that has announced its sleep by `bell` and by the first one: by that alone the peer tells of a
+/// stream that others sleep for too, or which is in a set.
+pub fn begin_poll(socket: &Socket, bell: u32) {
+    {
+        let members = socket.memberships.lock();
+        let others = socket.polls.fetch_add(1, Relaxed);
+        if let Some(direction) = blocking::direction(socket, false) {
+            let told_by = &direction.consumer.told_by;
+            let before = told_by.load(Relaxed);
+            let bell = match others {
+                _ if !members.is_empty() => 0,
+                0 => bell,
+                _ if before == bell => bell,
+                _ => 0,
+            };
+            // Nobody is to be woken by the one before: who sleeps by it does so by the first one, too.
+            if before != bell {
+                told_by.store(bell, SeqCst);
+            }
+        }
     }
     arm(socket);
+}
+
+/// The poll sleeps no more.
+pub fn end_poll(socket: &Socket, generation: u32) {
+    let members = socket.memberships.lock();
+    if socket.generation.load(Relaxed) == generation
+        && socket.polls.fetch_sub(1, Relaxed) == 1
+        && !members.is_empty()
+    {
+        epoll::choose_bell(socket, &members);
+    }
 }
 
 /// Asks the peer to tell the link when there is something to read, or room where there was none.

@@ -229,6 +229,17 @@ pub fn sends_that_may_not_wait_have_as_much_room_as_tcps(stage: &Stage) -> Outco
     server.ends_well()
 }
 
+/// What the kernel's `epoll_wait` has not told before the jump, it tells the next one; and another thread of its own set.
+pub fn a_handler_that_leaves_a_wait_by_a_jump_takes_no_event_along(stage: &Stage) -> Outcome {
+    let program = compiled(stage, "jump", "jump.c", &["-pthread"])?;
+    let port = stage.port();
+    let server = stage.application(&program).args(["server", &port.to_string()]);
+    let mut server = server.listening_on(port)?;
+    let client = stage.peer(&program).args(["client", &port.to_string(), "20000"]);
+    says(&client.text()?, "20000 messages answered")?;
+    server.ends_well()
+}
+
 fn beside_a_ring(stage: &Stage, how: &str) -> Outcome {
     let server = compiled(stage, "uring", "uring.c", &["-luring"])
         .map_err(|failure| format!("{failure}: apt-get install liburing-dev"))?;

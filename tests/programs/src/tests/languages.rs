@@ -84,6 +84,23 @@ pub fn streams_that_a_full_link_declines_come_to_another(stage: &Stage) -> Outco
     upgraded
 }
 
+/// The first try by the link that there is finds nobody who has the other end: it must not lead to a link for each stream,
+/// with three descriptors at either end.
+pub fn streams_that_are_accepted_late_share_a_link(stage: &Stage) -> Outcome {
+    const STREAMS: &str = "60";
+    const DESCRIPTORS_MAX: u32 = 40;
+    let (path, port) = (app("late.py").to_string_lossy().into_owned(), stage.port());
+    let number = port.to_string();
+    let server = stage.application("python3").args([path.as_str(), "serve", &number, STREAMS]);
+    let mut server = server.listening_on(port)?;
+    let said = stage.peer("python3").args([path.as_str(), "ask", &number, STREAMS]).text()?;
+    let count = said.split(' ').next().and_then(|word| word.parse::<u32>().ok());
+    if count.is_none_or(|count| count > DESCRIPTORS_MAX) {
+        return Err(format!("the server has {said}"));
+    }
+    server.ends_well()
+}
+
 /// Memory that a burst has touched is given back once its stream rests, and the bytes of the next burst are right.
 pub fn a_stream_that_rests_gives_its_memory_back(stage: &Stage) -> Outcome {
     const KIB_MAX: u64 = 64;

@@ -38,6 +38,7 @@ pub const ALL: &[Test] = tests![
     languages::python_forks_echo,
     languages::a_server_forks_under_two_thousand_streams,
     languages::streams_that_a_full_link_declines_come_to_another,
+    languages::streams_that_are_accepted_late_share_a_link,
     languages::a_stream_that_rests_gives_its_memory_back,
     languages::python_serves_files_to_curl,
     languages::node_serves_http,
@@ -55,4 +56,5 @@ pub const ALL: &[Test] = tests![
     builds::a_ring_that_liburing_makes_late_carries,
     builds::a_ring_of_liburings_for_files_leaves_streams_on_rings,
     builds::sends_that_may_not_wait_have_as_much_room_as_tcps,
+    builds::a_handler_that_leaves_a_wait_by_a_jump_takes_no_event_along,
 ];

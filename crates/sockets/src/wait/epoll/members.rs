@@ -131,7 +131,7 @@ pub fn provide_bells(socket: &Socket, link: &Link) {
 
 /// The peer tells of the stream by the bell of the only set that it is in, or was and may come to once more; or by the
 /// first one, which wakes them all. The memberships are locked.
-pub(super) fn choose_bell(socket: &Socket, members: &[Membership]) {
+pub fn choose_bell(socket: &Socket, members: &[Membership]) {
     let bell = match (members, socket.link()) {
         ([only], Some(link)) => set_at(only.set).inner.lock().bell_of(link),
         _ => 0,

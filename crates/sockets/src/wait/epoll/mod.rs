@@ -19,11 +19,11 @@ use shunt_stats::Reason;
 
 use self::queue::{Cause, First, Queue, Standing};
 use self::registration::{Era, Registrations};
-use crate::attach;
 use crate::inherit::Kin;
 use crate::pool::{self, Membership};
 use crate::process;
 use crate::table::{self, Entry};
+use crate::wait::joined::{Joined, BELL_EVENTS};
 use crate::wait::state;
 
 mod control;
@@ -35,10 +35,10 @@ mod waiting;
 
 pub use control::control;
 pub use members::{
-    announce_all, are_closed_by_exec, count_anew, disown_all, drop_from_kernel, forget_all,
-    forget_link, forget_number, leave_set, leave_set_soon, leave_to_others, leave_to_others_at_end,
-    manage_all, provide_bells, release_all, retract_beyond, share, share_all, stir, stir_anew,
-    stir_on_tcp, take_over, Managed,
+    announce_all, are_closed_by_exec, choose_bell, count_anew, disown_all, drop_from_kernel,
+    forget_all, forget_link, forget_number, leave_set, leave_set_soon, leave_to_others,
+    leave_to_others_at_end, manage_all, provide_bells, release_all, retract_beyond, share,
+    share_all, stir, stir_anew, stir_on_tcp, take_over, Managed,
 };
 pub use waiting::{wait, Limits};
 
@@ -55,53 +55,6 @@ struct Inner {
     /// The kernel's for good, and why: the set is polled as a descriptor itself, somebody whom we do
     /// not see may wait on it, or some registration's own data looks like our tag.
     kernels: Option<Reason>,
-}
-
-/// A link that has a stream in a set, and by which of its bells the set sleeps beside the first.
-#[derive(Clone, Copy)]
-struct Joined {
-    link: &'static Link,
-    bell: u32,
-    /// It is the first one, for want of another.
-    lacks: bool,
-}
-
-impl Joined {
-    fn new(link: &'static Link) -> Joined {
-        let bell = link.assign_bell(|bell, fd| attach::show_bell(link, bell, fd));
-        Joined { link, bell: bell.unwrap_or(0), lacks: bell.is_none() }
-    }
-
-    fn is(&self, link: &Link) -> bool {
-        core::ptr::eq(self.link, link)
-    }
-
-    /// By which the set's sleepers are announced.
-    fn bells(&self) -> impl Iterator<Item = u32> {
-        core::iter::once(0).chain((self.bell > 0).then_some(self.bell))
-    }
-
-    /// Tells the peer of the set's sleepers. If there are as many as before, others may sleep, and whoever woke
-    /// has perhaps taken the bell's event.
-    fn announce(&self, before: u32, now: u32) {
-        let map = self.link.own_ready();
-        for bell in self.bells() {
-            (before..now).for_each(|_| map.announce_sleep(bell));
-            (now..before).for_each(|_| map.retract_sleep(bell));
-            if before == now {
-                map.clear_rung(bell);
-            }
-        }
-    }
-
-    /// The bells come into the kernel's set, or leave it.
-    fn change(&self, set_fd: i32, operation: i32) {
-        self.link.with_bells(|bells| {
-            for fd in [Some(bells.own()), bells.own_of(self.bell)].into_iter().flatten() {
-                let _ = handles::epoll_ctl(set_fd, operation, fd, BELL_EVENTS, tag(BELL));
-            }
-        });
-    }
 }
 
 /// An epoll set of the program's.
@@ -123,8 +76,8 @@ pub struct Set {
     /// Somebody has waited here by a call of ours. Who never does asks the kernel in another way, which knows of no
     /// ring: Bun calls epoll_ctl, and has its own instruction for the wait.
     waited: AtomicBool,
-    /// Some link had no bell to give it.
-    lacks_bell: AtomicBool,
+    /// [`shunt_link::meetings`] when bells were fetched last.
+    meetings: AtomicU32,
     turn: super::KernelTurn,
     /// The kernel's own events left no room for the rings' last time.
     crowded: AtomicBool,
@@ -144,8 +97,6 @@ static FREE: Lock<(Vec<u32>, u32)> = Lock::new((Vec::new(), 0));
 
 /// In the lower half of our tag: a bell, not a descriptor.
 const BELL: u32 = u32::MAX;
-/// What a bell's entry asks for.
-const BELL_EVENTS: u32 = bits::IN | bits::ET;
 
 /// What our entry in the kernel's set asks for. Of room, which there nearly always is, only if the program
 /// does: the entry's place among what is ready is to be that of its bytes.
@@ -303,7 +254,7 @@ impl Set {
             shared: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             waited: AtomicBool::new(false),
-            lacks_bell: AtomicBool::new(false),
+            meetings: AtomicU32::new(0),
             turn: super::KernelTurn::new(),
             crowded: AtomicBool::new(false),
             filled: AtomicBool::new(false),
@@ -382,35 +333,33 @@ impl Set {
     fn join_link(&self, inner: &mut Inner, set_fd: i32, link: &'static Link) {
         inner.join_link(set_fd, link);
         self.announce(inner);
-        if inner.links.iter().any(|joined| joined.lacks) {
-            self.lacks_bell.store(true, Relaxed);
-        }
     }
 
-    /// Bells for the links that had none to give when the set joined them; once. No lock is held.
+    /// Bells for the links that had no other when the set joined them. No lock is held.
     #[cold]
     fn fetch_bells(&self) {
-        self.lacks_bell.store(false, Relaxed);
-        let lacking: Vec<_> =
-            self.inner.lock().links.iter().filter(|it| it.lacks).map(|it| it.link).collect();
+        self.meetings.store(shunt_link::meetings(), Relaxed);
+        let lacking: Vec<_> = {
+            let inner = self.inner.lock();
+            inner.links.iter().filter(|it| it.lacks_bell()).map(|it| it.link).collect()
+        };
+        if lacking.is_empty() {
+            return;
+        }
         lacking.into_iter().for_each(Link::provide_bell);
         let streams = {
             let mut inner = self.inner.lock();
             let (set_fd, announced) = (self.fd.load(Relaxed), inner.announced);
-            for joined in inner.links.iter_mut().filter(|it| it.lacks) {
-                let link = joined.link;
-                *joined = Joined { lacks: false, ..Joined::new(link) };
-                link.return_bell(0);
-                if joined.bell > 0 {
-                    // The first one is there already.
-                    joined.change(set_fd, libc::EPOLL_CTL_ADD);
-                    (0..announced).for_each(|_| link.own_ready().announce_sleep(joined.bell));
+            for joined in inner.links.iter_mut().filter(|it| it.lacks_bell()) {
+                if joined.renew(set_fd, tag(BELL)) {
+                    let map = joined.link.own_ready();
+                    (0..announced).for_each(|_| map.announce_sleep(joined.bell));
                 }
             }
             inner.registrations.streams()
         };
         for socket in streams.into_iter().map(pool::get) {
-            members::choose_bell(socket, &socket.memberships.lock());
+            choose_bell(socket, &socket.memberships.lock());
         }
     }
 
@@ -529,7 +478,7 @@ impl Inner {
     fn join_link(&mut self, set_fd: i32, link: &'static Link) {
         if !self.links.iter().any(|known| known.is(link)) {
             let joined = Joined::new(link);
-            joined.change(set_fd, libc::EPOLL_CTL_ADD);
+            joined.change(set_fd, libc::EPOLL_CTL_ADD, tag(BELL));
             joined.announce(0, self.announced);
             self.links.push(joined);
         }
@@ -573,7 +522,7 @@ impl Inner {
 
     fn leave_links(&mut self, set_fd: i32) {
         for joined in self.give_up_links() {
-            joined.change(set_fd, libc::EPOLL_CTL_DEL);
+            joined.change(set_fd, libc::EPOLL_CTL_DEL, 0);
         }
     }
 }

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::*;
 
 use libc::epoll_event;
 use shunt_link::Link;
+use shunt_os::critical::Section;
 use shunt_os::{clock, park, real, set_errno};
 use shunt_stats::Reason;
 
@@ -61,7 +62,7 @@ pub unsafe fn wait(set_fd: i32, events: *mut epoll_event, count: i32, limits: Li
         }
     }
     park::test_cancel();
-    if set.lacks_bell.load(Relaxed) {
+    if set.meetings.load(Relaxed) != shunt_link::meetings() {
         set.fetch_bells();
     }
     // SAFETY: as above.
@@ -228,6 +229,8 @@ unsafe fn collect(
     era: Option<Era>,
     turn: Turn,
 ) -> usize {
+    // A handler that does not return would take along what has left the queue and is not told of yet.
+    let _section = Section::begin();
     let mut filled = from;
     let mut before = from;
     let mut inner = set.inner.lock();

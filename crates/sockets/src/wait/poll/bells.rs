@@ -5,13 +5,14 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use shunt_link::Link;
 use shunt_os::handles;
 use shunt_os::lock::Lock;
-use shunt_readiness::interest::bits;
+
+use crate::wait::joined::Joined;
 
 /// An epoll set with link bells; one for each thread that sleeps, kept for the next sleeper.
 pub struct BellBox {
     /// -1 if no descriptor was to be had.
     pub fd: i32,
-    links: Vec<&'static Link>,
+    links: Vec<Joined>,
 }
 
 static BOXES: Lock<Vec<BellBox>> = Lock::new(Vec::new());
@@ -44,18 +45,25 @@ impl BellBox {
         }
     }
 
-    pub fn join(&mut self, links: &[&'static Link]) {
-        self.links.retain(|link| link.is_alive());
-        for link in links {
-            if !self.links.iter().any(|known| core::ptr::eq(*known, *link)) {
-                let events = bits::IN | bits::ET;
-                let add = libc::EPOLL_CTL_ADD;
-                link.with_bells(|bells| {
-                    let _ = handles::epoll_ctl(self.fd, add, bells.own(), events, 0);
-                });
-                self.links.push(link);
+    /// Comes to hold the bells of these, and says by which. No lock is held.
+    pub fn join(&mut self, links: &[&'static Link]) -> Vec<Joined> {
+        self.links.retain(|joined| joined.link.is_alive());
+        links.iter().map(|link| self.join_one(link)).collect()
+    }
+
+    fn join_one(&mut self, link: &'static Link) -> Joined {
+        if let Some(known) = self.links.iter_mut().find(|known| known.is(link)) {
+            if known.lacks_bell() {
+                link.provide_bell();
+                known.renew(self.fd, 0);
             }
+            return *known;
         }
+        link.provide_bell();
+        let joined = Joined::new(link);
+        joined.change(self.fd, libc::EPOLL_CTL_ADD, 0);
+        self.links.push(joined);
+        joined
     }
 
     /// Takes the rings that woke us, so that the next sleep is not ended by them.

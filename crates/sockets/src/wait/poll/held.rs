@@ -10,6 +10,7 @@ use shunt_os::handles;
 
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
+use crate::wait::joined::Joined;
 use crate::wait::state;
 
 /// A stream's place in the pool, and its generation there.
@@ -30,6 +31,8 @@ pub struct Held {
     named: Vec<Named>,
     /// Those that are held, sorted.
     holds: Vec<Name>,
+    /// Those that tell of what comes by the bells of the thread that sleeps.
+    armed: Vec<Name>,
 }
 
 /// What a sleeping poll does about a position of its list.
@@ -65,7 +68,7 @@ impl Held {
     /// What the numbers of `list` name now.
     pub fn of(list: &[pollfd]) -> Held {
         let named = list.iter().map(|entry| named(entry.fd)).collect();
-        Held { named, holds: Vec::new() }
+        Held { named, holds: Vec::new(), armed: Vec::new() }
     }
 
     /// Holds those that are attached by now. `list` may name one that was not known before.
@@ -121,8 +124,8 @@ impl Held {
     }
 
     /// Whether every stream stands on one of these.
-    pub fn stands_on(&self, links: &[&'static Link]) -> bool {
-        let is_one = |link: &'static Link| links.iter().any(|known| core::ptr::eq(*known, link));
+    pub fn stands_on(&self, links: &[Joined]) -> bool {
+        let is_one = |link: &'static Link| links.iter().any(|known| known.is(link));
         self.streams().filter_map(Socket::link).all(is_one)
     }
 
@@ -130,9 +133,24 @@ impl Held {
         (0..self.named.len()).filter_map(|position| self.stream(position))
     }
 
-    /// Every stream tells of what comes.
-    pub fn arm(&self) {
-        self.streams().for_each(state::arm_for_poll);
+    /// Every stream tells of what comes, by the bells of the thread that has announced its sleep to these.
+    pub fn arm(&mut self, links: &[Joined]) {
+        let bell_of = |link: &Link| links.iter().find(|it| it.is(link)).map_or(0, |it| it.bell);
+        for position in 0..self.named.len() {
+            let (Named::Stream(name), Some(socket)) = (self.named[position], self.stream(position))
+            else {
+                continue;
+            };
+            state::begin_poll(socket, socket.link().map_or(0, bell_of));
+            self.armed.push(name);
+        }
+    }
+
+    /// The thread sleeps no more.
+    pub fn disarm(&mut self) {
+        for (index, generation) in self.armed.drain(..) {
+            state::end_poll(pool::get(index), generation);
+        }
     }
 
     /// Whether a stream has something that the list asks for.

@@ -27,6 +27,7 @@ use crate::pool::{self, Mode, Socket};
 use crate::receive::is_no_address;
 use crate::table::{self, Entry};
 use crate::wait::blocking::Spun;
+use crate::wait::joined::Joined;
 use crate::wait::{blocking, state, Question, Signals};
 
 mod bells;
@@ -102,12 +103,16 @@ unsafe fn poll_with(
     }
     let outcome = mixed(list, timeout, signals());
     if is_refused(&outcome) {
-        // The list is as long as one may be, and a bell makes it longer: the kernel alone can wait for it.
+        // The kernel alone can wait.
         leave_rings(list);
         return Outcome::PassThrough;
     }
     outcome
 }
+
+/// The kernel refuses a list for its length, which is as long as one may be: a bell has made it longer. And this is
+/// what a sleep says for which no bell can be had.
+const REFUSED: i32 = libc::EINVAL;
 
 fn leave_rings(list: &[pollfd]) {
     for (index, _) in list.iter().filter_map(|entry| attached(entry.fd)) {
@@ -117,8 +122,8 @@ fn leave_rings(list: &[pollfd]) {
 
 fn is_refused(outcome: &Outcome) -> bool {
     match outcome {
-        Outcome::Genuine(-1) => shunt_os::errno() == libc::EINVAL,
-        Outcome::Failed(number) => *number == libc::EINVAL,
+        Outcome::Genuine(-1) => shunt_os::errno() == REFUSED,
+        Outcome::Failed(number) => *number == REFUSED,
         _ => false,
     }
 }
@@ -364,25 +369,25 @@ fn sleep_once(
         }
     }
     let bell_box = bell_box.get_or_insert_with(bells::take);
-    let links = held.links();
-    bell_box.join(&links);
+    if bell_box.fd < 0 {
+        count_out(list, &counted);
+        set_errno(REFUSED);
+        return Slept::Failed;
+    }
+    let links = bell_box.join(&held.links());
     SLEEPERS.fetch_add(1, SeqCst);
-    for link in &links {
-        link.enter_poll();
-        link.own_ready().announce_sleep(0);
+    for joined in &links {
+        joined.link.enter_poll();
+        joined.announce(0, 1);
     }
     let slept = Slept::Not;
-    held.arm();
+    held.arm(&links);
     let mut sleeper = Sleeper { links, held, counted, bell_box, list, left: None, signals, slept };
     if !sleeper.held.stands_on(&sleeper.links) {
         // A stream has come to another link since, whose bell is to be waited for.
         sleeper.slept = Slept::Well;
     } else if !sleeper.held.is_stirred(sleeper.list) && !sleeper.counted.some_attached {
         sleeper.left = left();
-        if sleeper.bell_box.fd < 0 {
-            // No descriptor was to be had for a bell: look often instead.
-            sleeper.left = Some(sleeper.left.map_or(1_000_000, |left| left.min(1_000_000)));
-        }
         let itself = (&raw mut sleeper).cast();
         // SAFETY: both take a sleeper, which outlives the call.
         unsafe { park::call_cancellable(Sleeper::sleep, itself, Sleeper::cancelled, itself) };
@@ -396,7 +401,7 @@ fn sleep_once(
 
 /// What a thread that sleeps has announced.
 struct Sleeper<'a> {
-    links: Vec<&'static Link>,
+    links: Vec<Joined>,
     held: &'a mut Held,
     counted: Counted,
     bell_box: &'a mut BellBox,
@@ -438,19 +443,16 @@ impl Sleeper<'_> {
     }
 
     fn wake(&mut self) {
-        for link in &self.links {
-            link.own_ready().retract_sleep(0);
-            link.leave_poll();
+        for joined in &self.links {
+            joined.announce(1, 0);
+            joined.link.leave_poll();
         }
+        self.held.disarm();
         SLEEPERS.fetch_sub(1, SeqCst);
-        forward_marks(&self.links);
+        // Marks that a sleeper of this kind leaves behind belong to epoll sets, if to anybody.
+        crate::wait::stir_marked(self.links.iter().map(|joined| joined.link));
         count_out(self.list, &self.counted);
     }
-}
-
-/// Marks that a sleeper of this kind leaves behind belong to epoll sets, if to anybody.
-fn forward_marks(links: &[&'static Link]) {
-    crate::wait::stir_marked(links.iter().copied());
 }
 
 /// Whether any attached stream looks different from an idle one: cheap, for spinning.
@@ -467,7 +469,6 @@ fn changed(list: &[pollfd]) -> bool {
 /// What a thread that sleeps has beside its list.
 #[derive(Clone, Copy)]
 struct Beside<'a> {
-    /// -1: none was to be had.
     bell: i32,
     held: &'a Held,
     /// What the thread had handled when the call began.
