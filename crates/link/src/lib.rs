@@ -238,9 +238,9 @@ impl Link {
         self.streams.iter().map(|s| s.load(Acquire)).filter(|s| *s < ORPHAN)
     }
 
-    /// Whether some slot is vacant, as far as this side knows.
-    pub fn has_room(&self) -> bool {
-        self.streams.iter().any(|stream| stream.load(Acquire) == VACANT)
+    /// Whether some slot is free, as far as this side knows: only the master does.
+    pub fn may_have_room(&self) -> bool {
+        self.side == Side::Guest || self.slots.some_free()
     }
 
     /// Whether nothing stands in any slot.
@@ -307,7 +307,7 @@ impl Link {
 
     fn may_need_bell(&self, allotment: &Allotment) -> bool {
         let made = (1..BELLS as u32).filter(|bell| self.bells.own_of(*bell).is_some()).count();
-        self.bells.own() >= 0 && allotment.count() > 0 && made + allotment.spare.len() < BELLS - 1
+        self.is_alive() && allotment.count() > 0 && made + allotment.spare.len() < BELLS - 1
     }
 
     /// The bell of one more wait set, which sleeps by it and by the first: that one while it is alone, then the least used one.

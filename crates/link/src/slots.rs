@@ -39,6 +39,12 @@ impl Slots {
         Some(slot)
     }
 
+    /// Whether there is one to take.
+    pub fn some_free(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.warm.is_empty() || !inner.free.is_empty()
+    }
+
     /// `side` is done with `slot`; true when it was the second, and the slot must be reset
     /// and then [`put_back`](Slots::put_back). A side that says so twice is heard once: the peer cannot
     /// take a slot from a stream that stands there.

@@ -1,6 +1,7 @@
 //! Sections in which a signal handler of the program's must not run on this thread: it might use what
 //! the section is changing, and would wait for its own thread. A signal that comes there is put off
-//! until the section ends (`handlers`), some hundred nanoseconds later. No section lasts for a sleep.
+//! until the section ends (`handlers`), mostly some hundred nanoseconds later; an answer of `epoll_wait` is one, of
+//! as many streams as there is room for. No section lasts for a sleep.
 //!
 //! To enter and to leave are two or three instructions on a word of the thread's, in the static part of
 //! its thread-local storage: the library is loaded at start, and a handler must not find it unmade.

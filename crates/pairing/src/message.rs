@@ -3,7 +3,7 @@
 //! | kind | from | carries | descriptors |
 //! |---|---|---|---|
 //! | Greet | who listened | | |
-//! | Hello | who connected, when greeted | its view of the connection, as the slot how many bytes its rings have at most | its end, its bell |
+//! | Hello | who connected, when greeted | its view of the connection, as the slot how many bytes its rings have at most, as the id whether it knows of no link with room | its end, its bell |
 //! | Welcome | who listened (the master) | slot | link memory, its end, its bell |
 //! | Refuse | either, instead of the above | | |
 //! | Offer | either, on a live link | id, its view, slot if it is the master | its end |
@@ -23,7 +23,7 @@ use shunt_os::peer::{Endpoint, Tuple};
 
 /// Every message has this size.
 pub const BYTES: usize = 96;
-const VERSION: u32 = 0x5348_000b;
+const VERSION: u32 = 0x5348_000c;
 /// No slot is meant.
 pub const NO_SLOT: u32 = u32::MAX;
 

@@ -14,8 +14,9 @@
 //! stay rung until it is cleared (an eventfd, or a futex on a word).
 //!
 //! Bell 0 wakes every sleeper, who all announce there. Each other bell is of some sleepers, who announce there as
-//! well, and want to be told of some streams alone: a word beside the stream says by which bell. Who comes to wait for it sets that to 0
-//! before it looks at the stream for the last time; or another thread changes it, and rings the first bell behind that.
+//! well, and want to be told of some streams alone: a word beside the stream says by which bell. Who comes to wait for it sets that to 0,
+//! or to a bell of its own if nobody else waits, before it looks at the stream for the last time; or another thread changes it, and rings
+//! the first bell behind that.
 
 use crate::sync::{acquire, fence, release, AtomicU32, AtomicU64, Point, Relaxed};
 

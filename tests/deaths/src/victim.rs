@@ -257,7 +257,8 @@ pub fn asks(v: &mut Victim) {
 /// Ends with bytes unread.
 pub fn receives(v: &mut Victim) {
     v.send(1);
-    v.receive(3000);
+    // So many that a ring is found before they have all come.
+    v.receive(20_000);
     v.send(1);
     v.close();
 }

@@ -243,6 +243,7 @@ fn open_all() {
         socket.native_send.store(0, Relaxed);
         socket.entering.iter().for_each(|place| place.store(0, Relaxed));
         socket.native_polls.store(0, Relaxed);
+        socket.polls.store(0, Relaxed);
         socket.forget_entry();
         search::stop_waiting(socket);
         if socket.closing.swap(false, Relaxed) {

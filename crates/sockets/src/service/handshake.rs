@@ -135,7 +135,10 @@ impl Work {
     ) -> Result<State, Reason> {
         let owner = self.owner(tuple, control)?;
         let own_bell = handles::eventfd().map_err(|_| Reason::NoDescriptors)?;
-        let message = Message { tuple: *tuple, ..Message::of(Kind::Hello, process::ring_bytes()) };
+        let who = handles::credentials(control).map_err(|_| Reason::NotTheOwner)?;
+        let wants_link = self.link_to(&who).is_none().into();
+        let (kind, slot) = (Kind::Hello, process::ring_bytes());
+        let message = Message { kind, slot, id: wants_link, tuple: *tuple };
         match show(socket, generation, |fd| {
             handles::send_message(control, &message.encode(), &[fd, own_bell])
         }) {
@@ -257,8 +260,8 @@ impl Work {
             return Err(Reason::RefusedByPeer);
         }
         let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
-        if self.link_to(&who).is_some() {
-            // The end that connected offers the stream there.
+        if message.id == 0 && self.link_to(&who).is_some() {
+            // Neither end wants another: the one that connected offers the stream by that link.
             return Err(Reason::LinkFailed);
         }
         let before = self.links_to(who.pid);
@@ -392,8 +395,11 @@ impl Work {
         let to_it = |link: &Link| {
             who.pid > 0 && (link.peer_pid, link.peer_uid) == (who.pid, who.uid) && link.is_alive()
         };
-        let links = self.service.links.lock();
-        links.iter().map(|known| known.link).find(|link| to_it(link) && link.has_room())
+        let links: Vec<&'static Link> = {
+            let links = self.service.links.lock();
+            links.iter().map(|known| known.link).filter(|link| to_it(link)).collect()
+        };
+        links.into_iter().find(|link| link.may_have_room())
     }
 
     pub(super) fn links_to(&self, pid: i32) -> u32 {

@@ -17,8 +17,13 @@ pub struct Joined {
 }
 
 impl Joined {
-    pub fn new(link: &'static Link) -> Joined {
-        Joined { link, bell: link.assign_bell(|bell, fd| attach::show_bell(link, bell, fd)) }
+    /// The link's bells come into the kernel's set, where they are reported by `data`. [`Link::provide_bell`] comes before.
+    pub fn new(link: &'static Link, set_fd: i32, data: u64) -> Joined {
+        let bell = link.assign_bell(|bell, fd| attach::show_bell(link, bell, fd));
+        let mut joined = Joined { link, bell };
+        joined.change_bell(0, set_fd, libc::EPOLL_CTL_ADD, data);
+        joined.add_own(set_fd, data);
+        joined
     }
 
     /// A set that was alone with the link has a bell of its own once others are there, if one can be had.
@@ -30,10 +35,15 @@ impl Joined {
     pub fn renew(&mut self, set_fd: i32, data: u64) -> bool {
         let link = self.link;
         self.bell = link.assign_another_bell(|bell, fd| attach::show_bell(link, bell, fd));
-        if self.bell > 0 {
-            self.change_bell(self.bell, set_fd, libc::EPOLL_CTL_ADD, data);
-        }
+        self.add_own(set_fd, data);
         self.bell > 0
+    }
+
+    fn add_own(&mut self, set_fd: i32, data: u64) {
+        if self.bell > 0 && !self.change_bell(self.bell, set_fd, libc::EPOLL_CTL_ADD, data) {
+            self.link.return_bell(self.bell);
+            self.bell = 0;
+        }
     }
 
     pub fn is(&self, link: &Link) -> bool {
@@ -58,16 +68,19 @@ impl Joined {
         }
     }
 
-    /// The bells come into the kernel's set, or leave it. They are reported by `data`.
-    pub fn change(&self, set_fd: i32, operation: i32, data: u64) {
-        self.bells().for_each(|bell| self.change_bell(bell, set_fd, operation, data));
+    /// The bells leave the kernel's set.
+    pub fn take_out(&self, set_fd: i32) {
+        self.bells().for_each(|bell| _ = self.change_bell(bell, set_fd, libc::EPOLL_CTL_DEL, 0));
     }
 
-    fn change_bell(&self, bell: u32, set_fd: i32, operation: i32, data: u64) {
+    /// False if that cannot be.
+    fn change_bell(&self, bell: u32, set_fd: i32, operation: i32, data: u64) -> bool {
+        let mut is_done = false;
         self.link.with_bells(|bells| {
             if let Some(fd) = bells.own_of(bell) {
-                let _ = handles::epoll_ctl(set_fd, operation, fd, BELL_EVENTS, data);
+                is_done = handles::epoll_ctl(set_fd, operation, fd, BELL_EVENTS, data).is_ok();
             }
         });
+        is_done
     }
 }

@@ -121,8 +121,13 @@ impl KernelTurn {
         self.found.store(anything, Relaxed);
         if everything {
             self.told_until.store(question.began, Relaxed);
-            self.due_ns.store(clock::now_ns() + KERNEL_EVERY_NS, Relaxed);
         }
+    }
+
+    /// The next question can wait as long as behind one that was due: the one waiter, or the one set, of this turn has just
+    /// been told everything.
+    fn put_off(&self) {
+        self.due_ns.store(clock::now_ns() + KERNEL_EVERY_NS, Relaxed);
     }
 
     /// Whether the kernel may have something to tell that was done at `done`.

@@ -320,9 +320,12 @@ pub fn be_told_by(socket: &Socket, bell: u32) {
 
 /// As [`arm`], for a poll that has announced its sleep by `bell` and by the first one: by that alone the peer tells of a
 /// stream that others sleep for too, or which is in a set.
-pub fn begin_poll(socket: &Socket, bell: u32) {
+pub fn begin_poll(socket: &Socket, generation: u32, bell: u32) {
     {
         let members = socket.memberships.lock();
+        if socket.generation.load(Relaxed) != generation {
+            return;
+        }
         let others = socket.polls.fetch_add(1, Relaxed);
         if let Some(direction) = blocking::direction(socket, false) {
             let told_by = &direction.consumer.told_by;

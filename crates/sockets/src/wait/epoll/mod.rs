@@ -120,13 +120,14 @@ fn renew_entry(set_fd: i32, fd: i32, entry: Option<(u32, u64)>) {
 fn wake_in(link: &Link, set_fd: i32) -> bool {
     let mut is_open = false;
     link.with_bells(|bells| {
-        is_open = true;
+        let own = bells.own();
+        is_open = own >= 0;
         // A bell that has rung once is always readable, and to change its entry is an event then (Linux, ep_modify).
         // Where a peer has emptied it, it rings for all.
         let change = libc::EPOLL_CTL_MOD;
-        let changed = handles::epoll_ctl(set_fd, change, bells.own(), BELL_EVENTS, tag(BELL));
-        if changed.is_err() || handles::poll_now(bells.own(), libc::POLLIN) == 0 {
-            handles::ring(bells.own());
+        let changed = handles::epoll_ctl(set_fd, change, own, BELL_EVENTS, tag(BELL));
+        if changed.is_err() || handles::poll_now(own, libc::POLLIN) == 0 {
+            handles::ring(own);
         }
     });
     is_open
@@ -350,13 +351,19 @@ impl Set {
         let streams = {
             let mut inner = self.inner.lock();
             let (set_fd, announced) = (self.fd.load(Relaxed), inner.announced);
+            let mut some = false;
             for joined in inner.links.iter_mut().filter(|it| it.lacks_bell()) {
                 if joined.renew(set_fd, tag(BELL)) {
+                    some = true;
                     let map = joined.link.own_ready();
                     (0..announced).for_each(|_| map.announce_sleep(joined.bell));
                 }
             }
-            inner.registrations.streams()
+            if some {
+                inner.registrations.streams()
+            } else {
+                Vec::new()
+            }
         };
         for socket in streams.into_iter().map(pool::get) {
             choose_bell(socket, &socket.memberships.lock());
@@ -477,8 +484,7 @@ impl Inner {
 
     fn join_link(&mut self, set_fd: i32, link: &'static Link) {
         if !self.links.iter().any(|known| known.is(link)) {
-            let joined = Joined::new(link);
-            joined.change(set_fd, libc::EPOLL_CTL_ADD, tag(BELL));
+            let joined = Joined::new(link, set_fd, tag(BELL));
             joined.announce(0, self.announced);
             self.links.push(joined);
         }
@@ -522,7 +528,7 @@ impl Inner {
 
     fn leave_links(&mut self, set_fd: i32) {
         for joined in self.give_up_links() {
-            joined.change(set_fd, libc::EPOLL_CTL_DEL, 0);
+            joined.take_out(set_fd);
         }
     }
 }

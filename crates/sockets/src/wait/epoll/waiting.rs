@@ -361,7 +361,7 @@ unsafe fn wait_managed(
     began: u64,
 ) -> Outcome {
     let waited = Waited { began, signals: Signals::begin(limits.mask) };
-    let mut spun = false;
+    let (mut spun, mut again) = (false, false);
     loop {
         drain_links(set);
         let asked = kernel_is_first(set, count, &limits);
@@ -373,11 +373,10 @@ unsafe fn wait_managed(
         let ends = filled > 0 || left == Some(0);
         let spins = !ends && !spun;
         let spin = if spins { set.policy.spin_ns().min(left.unwrap_or(u64::MAX)) } else { 0 };
-        // Before a sleep the kernel is asked by the sleep itself.
-        let due = match asked {
-            None if filled == 0 => left == Some(0) || (spin > 0 && set.turn.is_due(set.doings())),
-            _ => false,
-        };
+        // Before a sleep the kernel is asked by the sleep itself, if that comes about.
+        let is_due = || (spin > 0 || again) && set.turn.is_due(set.doings());
+        let due = filled == 0 && asked.is_none() && (left == Some(0) || is_due());
+        again = true;
         if due {
             let all = Some(Asked { room: count, first: 0 });
             // SAFETY: the caller's buffer.
@@ -486,6 +485,9 @@ unsafe fn tell(
     let crowded = sifted.kept == asked.room;
     set.crowded.store(crowded, Relaxed);
     set.turn.answered(&question, sifted.kept > 0, !crowded);
+    if !crowded {
+        set.turn.put_off();
+    }
     let turn = {
         let mut inner = set.inner.lock();
         // What its tags have queued comes before what was marked after something of the kernel's.
@@ -573,7 +575,11 @@ unsafe fn sleep(
             got => Ok(unsafe { sift(set, events, got as usize) }),
         };
         if let Ok(sifted) = result {
-            set.turn.answered(&question, sifted.kept > 0, (got as usize) < count);
+            let everything = (got as usize) < count;
+            set.turn.answered(&question, sifted.kept > 0, everything);
+            if everything {
+                set.turn.put_off();
+            }
         }
         set_errno(errno);
     }

@@ -47,7 +47,8 @@ impl BellBox {
 
     /// Comes to hold the bells of these, and says by which. No lock is held.
     pub fn join(&mut self, links: &[&'static Link]) -> Vec<Joined> {
-        self.links.retain(|joined| joined.link.is_alive());
+        // A stream may stand on a dead one, and be asked for still.
+        self.links.retain(|joined| joined.link.is_alive() || !joined.link.is_empty());
         links.iter().map(|link| self.join_one(link)).collect()
     }
 
@@ -60,8 +61,7 @@ impl BellBox {
             return *known;
         }
         link.provide_bell();
-        let joined = Joined::new(link);
-        joined.change(self.fd, libc::EPOLL_CTL_ADD, 0);
+        let joined = Joined::new(link, self.fd, 0);
         self.links.push(joined);
         joined
     }

@@ -22,6 +22,11 @@ pub(super) struct Counted {
 const NOT: u32 = u32::MAX;
 
 impl Counted {
+    /// Every stream of the list is counted, and none is attached.
+    pub(super) fn is_all(&self) -> bool {
+        !self.some_attached && !self.some_skipped
+    }
+
     fn at(&self, position: usize) -> u32 {
         if self.large.is_empty() {
             self.small[position]

@@ -141,7 +141,7 @@ impl Held {
             else {
                 continue;
             };
-            state::begin_poll(socket, socket.link().map_or(0, bell_of));
+            state::begin_poll(socket, name.1, socket.link().map_or(0, bell_of));
             self.armed.push(name);
         }
     }

@@ -92,22 +92,33 @@ unsafe fn poll_with(
     }
     if !attached {
         let counted = count_in(list);
-        if !counted.some_attached && !counted.some_skipped {
-            let result = genuine();
-            let errno = shunt_os::errno();
-            count_out(list, &counted);
-            set_errno(errno);
-            return Outcome::Genuine(result);
+        if counted.is_all() {
+            return natively(list, &counted, genuine);
         }
         count_out(list, &counted);
     }
     let outcome = mixed(list, timeout, signals());
-    if is_refused(&outcome) {
-        // The kernel alone can wait.
-        leave_rings(list);
-        return Outcome::PassThrough;
+    if !is_refused(&outcome) {
+        return outcome;
     }
-    outcome
+    // The kernel alone can wait, also for those that come to a ring meanwhile.
+    loop {
+        leave_rings(list);
+        let counted = count_in(list);
+        if counted.is_all() {
+            return natively(list, &counted, genuine);
+        }
+        count_out(list, &counted);
+    }
+}
+
+/// The kernel's poll, of streams that are counted meanwhile.
+fn natively(list: &[pollfd], counted: &Counted, genuine: impl FnOnce() -> isize) -> Outcome {
+    let result = genuine();
+    let errno = shunt_os::errno();
+    count_out(list, counted);
+    set_errno(errno);
+    Outcome::Genuine(result)
 }
 
 /// The kernel refuses a list for its length, which is as long as one may be: a bell has made it longer. And this is
