@@ -238,11 +238,6 @@ impl Link {
         self.streams.iter().map(|s| s.load(Acquire)).filter(|s| *s < ORPHAN)
     }
 
-    /// Whether some slot is free, as far as this side knows: only the master does.
-    pub fn may_have_room(&self) -> bool {
-        self.side == Side::Guest || self.slots.some_free()
-    }
-
     /// Whether nothing stands in any slot.
     pub fn is_empty(&self) -> bool {
         self.streams.iter().all(|stream| stream.load(Acquire) == VACANT)

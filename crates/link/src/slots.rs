@@ -39,10 +39,10 @@ impl Slots {
         Some(slot)
     }
 
-    /// Whether there is one to take.
-    pub fn some_free(&self) -> bool {
+    /// How many there are to take.
+    pub fn free(&self) -> usize {
         let inner = self.inner.lock();
-        !inner.warm.is_empty() || !inner.free.is_empty()
+        inner.warm.len() + inner.free.len()
     }
 
     /// `side` is done with `slot`; true when it was the second, and the slot must be reset

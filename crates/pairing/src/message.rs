@@ -3,7 +3,7 @@
 //! | kind | from | carries | descriptors |
 //! |---|---|---|---|
 //! | Greet | who listened | | |
-//! | Hello | who connected, when greeted | its view of the connection, as the slot how many bytes its rings have at most, as the id whether it knows of no link with room | its end, its bell |
+//! | Hello | who connected, when greeted | its view of the connection, as the slot how many bytes its rings have at most, as the id 1 if it has a slot for the stream in a link to the process | its end, its bell |
 //! | Welcome | who listened (the master) | slot | link memory, its end, its bell |
 //! | Refuse | either, instead of the above | | |
 //! | Offer | either, on a live link | id, its view, slot if it is the master | its end |

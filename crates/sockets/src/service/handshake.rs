@@ -136,9 +136,9 @@ impl Work {
         let owner = self.owner(tuple, control)?;
         let own_bell = handles::eventfd().map_err(|_| Reason::NoDescriptors)?;
         let who = handles::credentials(control).map_err(|_| Reason::NotTheOwner)?;
-        let wants_link = self.link_to(&who).is_none().into();
+        let has_room = self.link_with_room(&who).is_some().into();
         let (kind, slot) = (Kind::Hello, process::ring_bytes());
-        let message = Message { kind, slot, id: wants_link, tuple: *tuple };
+        let message = Message { kind, slot, id: has_room, tuple: *tuple };
         match show(socket, generation, |fd| {
             handles::send_message(control, &message.encode(), &[fd, own_bell])
         }) {
@@ -260,8 +260,8 @@ impl Work {
             return Err(Reason::RefusedByPeer);
         }
         let who = handles::credentials(handshake.control).map_err(|_| Reason::NotTheOwner)?;
-        if message.id == 0 && self.link_to(&who).is_some() {
-            // Neither end wants another: the one that connected offers the stream by that link.
+        if message.id != 0 || self.link_with_room(&who).is_some() {
+            // The end that connected offers the stream there.
             return Err(Reason::LinkFailed);
         }
         let before = self.links_to(who.pid);
@@ -372,8 +372,8 @@ impl Work {
         }
     }
 
-    /// If the stream's other end is of a process to which there is a link with room, offers the stream to it there, as the
-    /// end that connected does.
+    /// If the stream's other end is of a process to which there is a link, offers the stream to it there, as the end that
+    /// connected does.
     fn offer_instead(&mut self, handshake: &Handshake) -> bool {
         let Handshake { index, generation, tuple, .. } = *handshake;
         let socket = pool::get(index);
@@ -385,21 +385,29 @@ impl Work {
         {
             return false;
         }
-        let link = handles::credentials(handshake.control).ok().and_then(|who| self.link_to(&who));
+        let Ok(who) = handles::credentials(handshake.control) else { return false };
+        // Where the other end has the slots, a new link is more likely to have room.
+        let guests = || self.links_of(&who).into_iter().rfind(|link| link.side == Side::Guest);
+        let link = self.link_with_room(&who).or_else(guests);
         link.is_some_and(|link| self.offer_by(index, generation, link, 0, &tuple).is_ok())
     }
 
-    /// A live link with room to the process at the other end of a control socket, if there is one.
-    fn link_to(&self, who: &libc::ucred) -> Option<&'static Link> {
+    /// A link to the process at the other end of a control socket of which this one has the slots, with more free ones than may
+    /// be asked for at this moment.
+    fn link_with_room(&self, who: &libc::ucred) -> Option<&'static Link> {
+        let asked = self.handshakes.len() + self.offered.len();
+        let has_room = |link: &&Link| link.side == Side::Master && link.slots.free() > asked;
+        self.links_of(who).into_iter().find(has_room)
+    }
+
+    /// The live links to it.
+    fn links_of(&self, who: &libc::ucred) -> Vec<&'static Link> {
         // A process of another namespace has no number here.
-        let to_it = |link: &Link| {
+        let to_it = |link: &&Link| {
             who.pid > 0 && (link.peer_pid, link.peer_uid) == (who.pid, who.uid) && link.is_alive()
         };
-        let links: Vec<&'static Link> = {
-            let links = self.service.links.lock();
-            links.iter().map(|known| known.link).filter(|link| to_it(link)).collect()
-        };
-        links.into_iter().find(|link| link.may_have_room())
+        let links = self.service.links.lock();
+        links.iter().map(|known| known.link).filter(to_it).collect()
     }
 
     pub(super) fn links_to(&self, pid: i32) -> u32 {
