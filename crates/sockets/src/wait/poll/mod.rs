@@ -97,6 +97,7 @@ unsafe fn poll_with(
         }
         count_out(list, &counted);
     }
+    let errno = shunt_os::errno();
     let outcome = mixed(list, timeout, signals());
     if !is_refused(&outcome) {
         return outcome;
@@ -105,6 +106,7 @@ unsafe fn poll_with(
     loop {
         leave_rings(list);
         let counted = count_in(list);
+        set_errno(errno);
         if counted.is_all() {
             return natively(list, &counted, genuine);
         }
