@@ -247,6 +247,7 @@ pub fn leave() {
 pub struct Section(());
 
 impl Section {
+    #[inline(always)]
     pub fn begin() -> Section {
         enter();
         Section(())
@@ -254,6 +255,7 @@ impl Section {
 }
 
 impl Drop for Section {
+    #[inline(always)]
     fn drop(&mut self) {
         leave();
     }

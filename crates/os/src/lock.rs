@@ -9,7 +9,8 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering::*};
 
-use crate::{critical, park, threads};
+use crate::critical::{self, Section};
+use crate::{park, threads};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -163,10 +164,10 @@ impl Users {
     /// Before a look whether it is still there.
     #[inline]
     pub fn enter(&self) -> Use<'_> {
-        critical::enter();
+        let section = Section::begin();
         // SYNC users -> Users::wait_until_none: it is seen to be gone, or this use is.
         self.0.fetch_add(1, SeqCst);
-        Use(self)
+        Use { users: self, _section: section }
     }
 
     /// Behind a SeqCst store that says that it is gone: nobody uses it any more when this returns.
@@ -197,13 +198,16 @@ impl Default for Users {
 }
 
 /// One use, until it is dropped.
-pub struct Use<'a>(&'a Users);
+pub struct Use<'a> {
+    users: &'a Users,
+    /// Ends behind the use.
+    _section: Section,
+}
 
 impl Drop for Use<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0 .0.fetch_sub(1, Release);
-        critical::leave();
+        self.users.0.fetch_sub(1, Release);
     }
 }
 

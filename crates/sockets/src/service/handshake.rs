@@ -264,7 +264,7 @@ impl Work {
             // The end that connected offers the stream there.
             return Err(Reason::LinkFailed);
         }
-        let before = self.links_to(who.pid);
+        let before = self.links_to(who.pid).len() as u32;
         let slots = (SLOTS_FIRST << (2 * before.min(3))).min(SLOTS_MAX);
         let asked = Some(message.slot).filter(|bytes| process::is_ring(*bytes));
         let ring_bytes = process::ring_bytes().min(asked.ok_or(Reason::RefusedByPeer)?);
@@ -400,18 +400,16 @@ impl Work {
         self.links_of(who).into_iter().find(has_room)
     }
 
-    /// The live links to it.
+    /// The live links to the process, as far as it has a number here (one of another namespace has none) and the user it had.
     fn links_of(&self, who: &libc::ucred) -> Vec<&'static Link> {
-        // A process of another namespace has no number here.
-        let to_it = |link: &&Link| {
-            who.pid > 0 && (link.peer_pid, link.peer_uid) == (who.pid, who.uid) && link.is_alive()
-        };
-        let links = self.service.links.lock();
-        links.iter().map(|known| known.link).filter(to_it).collect()
+        let mut links = if who.pid > 0 { self.links_to(who.pid) } else { Vec::new() };
+        links.retain(|link| link.peer_uid == who.uid);
+        links
     }
 
-    pub(super) fn links_to(&self, pid: i32) -> u32 {
+    fn links_to(&self, pid: i32) -> Vec<&'static Link> {
         let links = self.service.links.lock();
-        links.iter().filter(|k| k.link.peer_pid == pid && k.link.is_alive()).count() as u32
+        let live = links.iter().map(|known| known.link).filter(|link| link.is_alive());
+        live.filter(|link| link.peer_pid == pid).collect()
     }
 }

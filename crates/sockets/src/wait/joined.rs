@@ -84,3 +84,8 @@ impl Joined {
         is_done
     }
 }
+
+/// How a set has joined a link, if it has.
+pub fn find(all: &[Joined], link: &Link) -> Option<Joined> {
+    all.iter().find(|joined| joined.is(link)).copied()
+}

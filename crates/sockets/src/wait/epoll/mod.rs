@@ -23,7 +23,7 @@ use crate::inherit::Kin;
 use crate::pool::{self, Membership};
 use crate::process;
 use crate::table::{self, Entry};
-use crate::wait::joined::{Joined, BELL_EVENTS};
+use crate::wait::joined::{self, Joined, BELL_EVENTS};
 use crate::wait::state;
 
 mod control;
@@ -483,7 +483,7 @@ impl Inner {
     }
 
     fn join_link(&mut self, set_fd: i32, link: &'static Link) {
-        if !self.links.iter().any(|known| known.is(link)) {
+        if joined::find(&self.links, link).is_none() {
             let joined = Joined::new(link, set_fd, tag(BELL));
             joined.announce(0, self.announced);
             self.links.push(joined);
@@ -492,13 +492,13 @@ impl Inner {
 
     /// By which bell the set is told of what only it is told of.
     fn bell_of(&self, link: &Link) -> u32 {
-        self.links.iter().find(|joined| joined.is(link)).map_or(0, |joined| joined.bell)
+        joined::find(&self.links, link).map_or(0, |joined| joined.bell)
     }
 
     /// Whether one of the bells that the set sleeps by has been rung by the link's peer, and not been answered.
     fn is_rung_by(&self, link: &Link) -> bool {
-        let joined = self.links.iter().find(|joined| joined.is(link));
-        joined.is_some_and(|it| it.bells().any(|bell| link.own_ready().is_rung(bell)))
+        joined::find(&self.links, link)
+            .is_some_and(|it| it.bells().any(|bell| link.own_ready().is_rung(bell)))
     }
 
     /// Whether a link has marked a stream, of this set or another.

@@ -10,7 +10,7 @@ use shunt_os::handles;
 
 use crate::pool::{self, Mode, Socket};
 use crate::table::{self, Entry};
-use crate::wait::joined::Joined;
+use crate::wait::joined::{self, Joined};
 use crate::wait::state;
 
 /// A stream's place in the pool, and its generation there.
@@ -125,8 +125,7 @@ impl Held {
 
     /// Whether every stream stands on one of these.
     pub fn stands_on(&self, links: &[Joined]) -> bool {
-        let is_one = |link: &'static Link| links.iter().any(|known| known.is(link));
-        self.streams().filter_map(Socket::link).all(is_one)
+        self.streams().filter_map(Socket::link).all(|link| joined::find(links, link).is_some())
     }
 
     fn streams(&self) -> impl Iterator<Item = &'static Socket> + '_ {
@@ -135,7 +134,7 @@ impl Held {
 
     /// Every stream tells of what comes, by the bells of the thread that has announced its sleep to these.
     pub fn arm(&mut self, links: &[Joined]) {
-        let bell_of = |link: &Link| links.iter().find(|it| it.is(link)).map_or(0, |it| it.bell);
+        let bell_of = |link: &Link| joined::find(links, link).map_or(0, |it| it.bell);
         for position in 0..self.named.len() {
             let (Named::Stream(name), Some(socket)) = (self.named[position], self.stream(position))
             else {
